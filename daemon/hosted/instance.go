@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -61,6 +63,7 @@ type instance struct {
 	// its process ended by itself, and none has served since: the next one needs no call to start
 	mustRecover bool
 	abandoned   bool           // its last session left during a start: the process is drained at once
+	gone        bool           // the last start failed, and its project's directory is not there any more
 	inherited   bool           // it has, or had, a process of an earlier daemon
 	lists       *relist.Reader // of its process; nil until it has one
 	idleSince   time.Time      // no session shares it since then; zero while one does
@@ -219,9 +222,10 @@ func (inst *instance) startLocked() {
 		if err == nil {
 			err = inst.startContained()
 		}
+		gone := err != nil && inst.rootIsGone()
 		m.hub.Mu.Lock()
 		defer m.hub.Mu.Unlock()
-		inst.err = err
+		inst.err, inst.gone = err, gone
 		if err != nil {
 			inst.up = nil
 			if inst.srv.offers.GiveUp() {
@@ -236,6 +240,32 @@ func (inst *instance) startLocked() {
 		inst.recoverLocked()
 		inst.missedLocked()
 	})
+}
+
+// rootIsGone reports whether the directory of the instance's project was removed, as a git worktree is. The
+// caller must not hold the hub's mutex.
+func (inst *instance) rootIsGone() bool {
+	if inst.root == "" {
+		return false
+	}
+	_, err := os.Stat(inst.root)
+	return errors.Is(err, fs.ErrNotExist)
+}
+
+// forgetLocked drops an instance without a process whose project was removed, and what is remembered of it.
+func (inst *instance) forgetLocked() {
+	m, s := inst.m, inst.srv
+	if inst.up != nil || inst.starting != nil || inst.adopting != nil || m.instances[inst.key] != inst {
+		return
+	}
+	delete(m.instances, inst.key)
+	s.offers.Forget(inst.key.of)
+	if i := slices.Index(s.verdict.Ejected, inst.key.of); i >= 0 || inst.guards.Restarts.Ejected() {
+		if i >= 0 {
+			s.verdict.Ejected = slices.Delete(slices.Clone(s.verdict.Ejected), i, i+1)
+		}
+		m.hub.WG.Go(s.persist)
+	}
 }
 
 // missedLocked reports to the watcher an instance without a process and without a start.
@@ -261,6 +291,11 @@ func (inst *instance) recoverLocked() {
 // or the instance is ejected.
 func (inst *instance) failedLocked(f *fault.Record) {
 	now := time.Now()
+	if inst.gone { // the server is not to blame: it works in other projects, and here nothing can
+		inst.notUntil, inst.mustRecover = time.Time{}, false
+		inst.m.hub.Log.Info("server not started, since its project was removed", "server", inst.key.server, "dir", inst.root)
+		return
+	}
 	inst.srv.verdict.Blame(f)
 	if startup.IsOurs(f) { // it passes by itself
 		inst.notUntil, inst.mustRecover = now.Add(startup.ExhaustedPause), true

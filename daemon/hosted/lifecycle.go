@@ -309,6 +309,7 @@ func (m *Manager) idleLocked() {
 		wait := inst.srv.Entry().KeepAlive
 		m.hub.WG.Go(func() {
 			err := m.hub.Pause(wait, nil)
+			gone := inst.rootIsGone()
 			m.hub.Mu.Lock()
 			defer m.hub.Mu.Unlock()
 			for err == nil && inst.idleSince.Equal(now) && inst.up != nil && inst.up.HasDetachedLocked() {
@@ -322,6 +323,9 @@ func (m *Manager) idleLocked() {
 			inst.idleSince = time.Time{}
 			if err == nil && !inst.usedLocked() {
 				inst.leaveLocked()
+				if gone {
+					inst.forgetLocked()
+				}
 			}
 		})
 	}

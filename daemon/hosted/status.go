@@ -69,9 +69,13 @@ func (s *server) statusLocked(now time.Time) control.Server {
 				st.Sessions = append(st.Sessions, strconv.FormatInt(who.Number, 10))
 			}
 		}
-		inst.guards.AddTo(&st, now)
+		if !inst.gone { // see below
+			inst.guards.AddTo(&st, now)
+		}
 		recovers := inst.guards.Restarts.Count(now) > 0 && !s.verdict.Over
-		st.State = stage.Worse(st.State, inst.stageLocked().State(inst.up != nil, recovers, inst.failedToStartLocked()))
+		if !inst.gone { // else this is nothing that anybody could mend; who works there learns it by the call
+			st.State = stage.Worse(st.State, inst.stageLocked().State(inst.up != nil, recovers, inst.failedToStartLocked()))
+		}
 		if inst.unreached.Reason() == fault.Unreachable {
 			st.Unreachable = inst.unreached.Fault.Detail
 		}

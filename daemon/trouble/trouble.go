@@ -197,6 +197,9 @@ func Headline(s *control.StatusAnswer) (text string, well bool) {
 			bad++
 		}
 		count[one.State]++
+		if one.Active && one.State != "ready" && In(one) { // it serves others
+			count["ready"]++
+		}
 		if hadFault(one) {
 			faults++
 		}
