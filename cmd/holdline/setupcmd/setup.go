@@ -66,14 +66,16 @@ func NewCommand(proc *cmdenv.Process, by Installing) *cobra.Command {
 
 If step 4 or 5 fails, or if you interrupt it, everything is undone: the files
 have their old bytes again. A server stays with its client if it does not start,
-or if it needs a login. --skip leaves more of them there.
+or if it needs a login; one that does not work in step 5 goes back there, and the
+others stay moved. --skip leaves more of them there.
 
 --undo takes back what setup did, later, as import --undo does. The PATH stays
 captured.
 
 With --json, an object: that of import --json, path (captured for hosted servers,
-if it is another one), checked (clients, paths, entry, tools, error), undone
-(setup has failed, and nothing is changed).`,
+if it is another one), checked (clients, paths, entry, tools, error), failed (the
+same, of servers that went back to their clients), undone (setup has failed, and
+nothing is changed).`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runSetup(cmd, proc, &o, by) },
 	})
 	f := cmd.Flags()
@@ -111,7 +113,8 @@ type setup struct {
 	look importer.Options
 	in   *install.Options
 
-	ran    bool // a daemon ran before
+	path   string // on which servers are found
+	ran    bool   // a daemon ran before
 	answer setupAnswer
 }
 
@@ -122,6 +125,7 @@ type setupAnswer struct {
 	Path    string         `json:"path,omitempty"`
 	Done    *importer.Done `json:"done,omitempty"`
 	Checked []checkedEntry `json:"checked,omitempty"`
+	Failed  []checkedEntry `json:"failed,omitempty"` // of servers that went back to their clients
 	Undone  bool           `json:"undone,omitempty"`
 }
 
@@ -232,6 +236,7 @@ func (s *setup) plan() error {
 		}
 		return askForCommands(s.cmd, s.proc, s.o.yes, commands)
 	}
+	s.path = path
 	s.answer.Plan, err = lookAtClients(s.cmd, s.proc, &s.o.ImportOptions, s.look, path)
 	return err
 }
@@ -275,8 +280,9 @@ func askYes(cmd *cobra.Command, proc *cmdenv.Process, question string, byDefault
 	return errDeclined
 }
 
-// carryOut captures the PATH, writes the files, and checks what it has written. If that fails,
-// or if the user interrupts it, everything is undone before it returns the error.
+// carryOut captures the PATH, writes the files, and checks what it has written. A server that does not
+// work then goes back to its client, and the others are written and checked without it. If all fails, or if
+// the user interrupts it, everything is undone before it returns the error.
 func (s *setup) carryOut() (err error) {
 	_, err = attach.Ask[control.StatusAnswer](s.cmd, s.proc, control.Status, nil)
 	s.ran = !errors.Is(err, socket.ErrNoDaemon)
@@ -297,23 +303,61 @@ func (s *setup) carryOut() (err error) {
 		}
 		undo = append(undo, back)
 	}
-	done, err := s.answer.Write(s.cmd.Context(), time.Now())
-	if done.Backup != "" {
-		s.answer.Done = &done
-		undo = append(undo, func(ctx context.Context) error { return s.takeBack(ctx, done) })
+	before := len(undo)
+	for {
+		done, err := s.answer.Write(s.cmd.Context(), time.Now())
+		if done.Backup != "" {
+			s.answer.Done = &done
+			undo = append(undo, func(ctx context.Context) error { return s.takeBack(ctx, done) })
+		}
+		if err != nil || len(done.Files) == 0 {
+			return err
+		}
+		if err := attach.ReloadFile(s.cmd, s.proc, s.look.Config); err != nil {
+			return err
+		}
+		entries, err := s.answer.Written(done)
+		if err != nil {
+			return err
+		}
+		s.answer.Checked = s.checkEntries(entries)
+		failed := failedEntries(s.answer.Checked)
+		f, ok := errors.AsType[*failedError](failed)
+		if !ok || s.cmd.Context().Err() != nil || !s.othersWork(f) {
+			return failed
+		}
+		if err := s.takeBack(s.cmd.Context(), done); err != nil {
+			return err
+		}
+		undo = undo[:before]
+		if err := s.leaveOut(f); err != nil {
+			return err
+		}
 	}
-	if err != nil || len(done.Files) == 0 {
-		return err
+}
+
+// othersWork reports whether servers move besides those that have failed, each of which has an entry of
+// its own: then it costs nobody else anything to leave these with their clients.
+func (s *setup) othersWork(f *failedError) bool {
+	for _, c := range s.answer.Checked {
+		if c.Error != "" && (c.entry.Server == "" || c.entry.Server == clients.OwnEntry) {
+			return false
+		}
 	}
-	if err := attach.ReloadFile(s.cmd, s.proc, s.look.Config); err != nil {
-		return err
+	return slices.ContainsFunc(s.answer.Servers, func(name string) bool { return !slices.Contains(f.servers, name) })
+}
+
+// leaveOut plans again, without the servers that have failed.
+func (s *setup) leaveOut(f *failedError) (err error) {
+	for _, c := range s.answer.Checked {
+		if c.Error != "" {
+			s.answer.Failed = append(s.answer.Failed, c)
+		}
 	}
-	entries, err := s.answer.Written(done)
-	if err != nil {
-		return err
-	}
-	s.answer.Checked = s.checkEntries(entries)
-	return failedEntries(s.answer.Checked)
+	s.look.Skip = append(slices.Clip(s.look.Skip), f.servers...)
+	s.look.MayTry = func(context.Context, []importer.Command) (bool, error) { return true, nil } // the user has said so
+	s.answer.Plan, err = lookAtClients(s.cmd, s.proc, &s.o.ImportOptions, s.look, s.path)
+	return err
 }
 
 // undo takes back what carryOut has done, even if the user has interrupted it, and returns the
@@ -346,7 +390,7 @@ func (s *setup) undo(cause error, steps []func(context.Context) error) error {
 			return err
 		}
 	case !interrupted:
-		printFailed(s.cmd.OutOrStdout(), s.answer.Checked)
+		printFailed(s.cmd.OutOrStdout(), slices.Concat(s.answer.Failed, s.answer.Checked))
 	}
 	if interrupted {
 		console.Warn(s.cmd, "interrupted; all that was changed is undone")
@@ -404,6 +448,11 @@ func (s *setup) finish(text string) error {
 	case text != "":
 		console.Line(out, 0, "%s", text)
 	case done != nil:
+		if failed := s.answer.Failed; len(failed) > 0 {
+			printFailed(out, failed)
+			console.Line(out, 6, "%s: as before with %s, and not moved. The others are.",
+				plural.Count(len(failed), "server"), map[bool]string{true: "its client", false: "their clients"}[len(failed) == 1])
+		}
 		entries := 0
 		for _, c := range s.answer.Checked {
 			entries += len(c.Clients)
