@@ -53,7 +53,9 @@ type Row struct {
 // Files says where a client keeps what concerns servers. A pattern is a path that begins with
 // the name of a directory, such as $CODEX_HOME.
 type Files struct {
-	User      []string // the user's own, as patterns; the first is created if none exists
+	// User are the user's own, as patterns; the first is created if none exists. A * stands for any name of
+	// a file or directory.
+	User      []string
 	OfProject []string // a project's, by their paths from its root
 	UsedIf    string   // pattern of a directory that exists where the client is used; "" is that of User[0]
 	Logins    string   // pattern of the file with its logins to servers; "" if there is none
@@ -186,7 +188,8 @@ var table = []Row{
 	{
 		Name: "codex", Title: "Codex", Identity: "codex", Calls: []string{"codex", "codex-mcp-client"},
 		Files: Files{
-			User: []string{"$CODEX_HOME/config.toml"}, OfProject: []string{".codex/config.toml"},
+			// The others are those of its profiles.
+			User: []string{"$CODEX_HOME/config.toml", "$CODEX_HOME/*.config.toml"}, OfProject: []string{".codex/config.toml"},
 			Logins: "$CODEX_HOME/.credentials.json", TOML: true,
 		},
 		Entry: Entry{Key: "mcp_servers", Add: "codex mcp add"},
@@ -212,7 +215,14 @@ var table = []Row{
 		Calls: []string{
 			"vscode", "visual studio code", "visual studio code - insiders", "visual-studio-code",
 		},
-		Files:  Files{User: inEditors(codeFile), OfProject: []string{".vscode/mcp.json"}},
+		// Over ssh and in a container the editor's part on this machine reads the file of the server.
+		Files: Files{
+			User: slices.Concat(inEditors(codeFile), inEditors("User/profiles/*/mcp.json"), []string{
+				"$HOME/.vscode-server/data/User/mcp.json", "$HOME/.vscode-server-insiders/data/User/mcp.json",
+				"$HOME/.vscode-server/data/User/profiles/*/mcp.json",
+			}),
+			OfProject: []string{".vscode/mcp.json"},
+		},
 		Entry:  Entry{Key: "servers", Syntax: Editor, Kind: Field{"type", "stdio"}},
 		Limits: Limits{CallKeys: milliseconds},
 	},
@@ -270,7 +280,11 @@ var table = []Row{
 	},
 	{
 		Name: "windsurf", Title: "Windsurf", Identity: "windsurf", Calls: []string{"windsurf", "windsurf-client"},
-		Files:  Files{User: []string{"$HOME/.codeium/windsurf/mcp_config.json"}},
+		// The second is that of its plugin for JetBrains' editors.
+		Files: Files{
+			User:   []string{"$HOME/.codeium/windsurf/mcp_config.json", "$HOME/.codeium/mcp_config.json"},
+			UsedIf: "$HOME/.codeium/windsurf",
+		},
 		Entry:  Entry{Key: "mcpServers", Syntax: Editor},
 		Limits: Limits{CallKeys: milliseconds},
 	},

@@ -3,7 +3,9 @@ package clients
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strings"
 
 	"holdline/daemon/clienttable"
 	"holdline/protocol/project"
@@ -110,6 +112,24 @@ func (p Places) path(pattern string) string {
 	return filepath.Clean(os.Expand(pattern, p.directory))
 }
 
+// paths resolves a pattern, and a * in it to the files that there are.
+func (p Places) paths(pattern string) []string {
+	fixed, open, ok := strings.Cut(pattern, "*")
+	if !ok {
+		return []string{p.path(pattern)}
+	}
+	// What the directories' names have of the characters of a pattern is meant as it is.
+	quoted := globCharacters.ReplaceAllString(p.path(fixed+"x"), `\$0`)
+	found, err := filepath.Glob(strings.TrimSuffix(quoted, "x") + "*" + open)
+	if err != nil {
+		return nil
+	}
+	return found
+}
+
+// globCharacters mean something in a pattern of [filepath.Glob].
+var globCharacters = regexp.MustCompile(`[][*?\\]`)
+
 // directory resolves the name of a directory in a pattern.
 func (p Places) directory(name string) string {
 	switch {
@@ -135,6 +155,7 @@ type File struct {
 	Missing bool   // it does not exist, and the client would read it if it did
 	Tree    string // git work tree that it lies in, or ""
 	Twin    string // path of an earlier File that is the same file, or ""
+	Further bool   // one of several of a kind, such as of a profile: the client reads its first file, too
 }
 
 // Files finds the configuration files of the clients that are named in from, or of all
@@ -155,9 +176,12 @@ func Files(p Places, from []string) []File {
 		if from != nil && !slices.Contains(from, c.Name) {
 			continue
 		}
-		var files []string
+		var files, further []string
 		for _, pattern := range c.User {
-			files = append(files, p.path(pattern))
+			files = append(files, p.paths(pattern)...)
+			if strings.Contains(pattern, "*") {
+				further = append(further, p.paths(pattern)...)
+			}
 		}
 		used := filepath.Dir(files[0])
 		if c.UsedIf != "" {
@@ -168,7 +192,7 @@ func Files(p Places, from []string) []File {
 			for _, path := range slices.DeleteFunc(
 				slices.Clone(files), func(path string) bool { return !exists(path) },
 			) {
-				add(File{Client: c, Path: path})
+				add(File{Client: c, Path: path, Further: slices.Contains(further, path)})
 			}
 		case from != nil || exists(used):
 			add(File{Client: c, Path: files[0], Missing: true})

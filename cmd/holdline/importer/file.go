@@ -130,7 +130,7 @@ func (p *Plan) planFile(s clients.File) {
 	}
 	known := len(p.taken)
 	p.planServers(f, doc)
-	if f.Why == "" && s.Project == "" {
+	if f.Why == "" && s.Project == "" && (!s.Further || len(f.Servers) > 0) {
 		p.planOwnEntry(f, doc)
 	}
 	if err := f.edit(doc); err != nil {

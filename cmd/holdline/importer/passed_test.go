@@ -140,3 +140,31 @@ func TestEntryOfAClientThatClearsTheEnvironment_HasHoldlinesVariables(t *testing
 		t.Errorf("Claude Code passes its environment on, and has\n%s", text)
 	}
 }
+
+// TestFurtherFilesOfClients_AreFound checks the files that a client reads besides its first one: of profiles, of an
+// editor's server, of a plugin. One of them without a server is not edited.
+func TestFurtherFilesOfClients_AreFound(t *testing.T) {
+	home := filepath.Join(t.TempDir(), "a [b]*")
+	o := options(home)
+	json := func(key, name string) string { return `{"` + key + `": {"` + name + `": {"command": "` + name + `"}}}` }
+	for path, text := range map[string]string{
+		".config/Code/User/profiles/1a/mcp.json":       json("servers", "one"),
+		".vscode-server/data/User/mcp.json":            json("servers", "two"),
+		".vscode-server/data/User/profiles/x/mcp.json": json("servers", "three"),
+		".codex/config.toml":                           "[mcp_servers.four]\ncommand = \"four\"\n",
+		".codex/work.config.toml":                      "[mcp_servers.five]\ncommand = \"five\"\n",
+		".codex/plain.config.toml":                     "model = \"m\"\n",
+		".codeium/mcp_config.json":                     json("mcpServers", "six"),
+	} {
+		write(t, filepath.Join(home, path), text)
+	}
+	p, c := imported(t, o)
+	for _, name := range []string{"one", "two", "three", "four", "five", "six"} {
+		if _, ok := c.Server(name); !ok {
+			t.Errorf("%s is not found; servers %q", name, p.Servers)
+		}
+	}
+	if text := read(t, filepath.Join(home, ".codex/plain.config.toml")); text != "model = \"m\"\n" {
+		t.Errorf("a profile without servers is now\n%s", text)
+	}
+}
