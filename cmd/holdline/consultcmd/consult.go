@@ -434,7 +434,12 @@ func consultHint(f *fault.Record) string {
 	case fault.Rejected:
 		return "the program itself says more: run it in your shell"
 	case fault.NotLoggedIn:
-		return engines.Join(func(e *engines.Engine) string { return e.Login }) + ", then try again"
+		for i := range engines.BuiltIn { // an agent's fault says all itself
+			if e := &engines.BuiltIn[i]; strings.HasPrefix(f.Fault.Detail, e.Title) {
+				return e.Login + ", then try again"
+			}
+		}
+		return ""
 	case fault.Deadline:
 		return "a longer --timeout, or ask for less"
 	case fault.RateLimited, fault.Overloaded, fault.Unreachable:

@@ -131,6 +131,8 @@ type Ladder struct {
 	// Stall is how long a program may make no progress before it is ended as at its
 	// deadline. Text of the model or the use of a tool is progress; retries are not.
 	Stall time.Duration
+	// Introduce is how long a program has that must introduce itself: see [Introducer].
+	Introduce time.Duration
 }
 
 // DefaultLadder ends a cancelled program and all that it started within 3 s,
@@ -139,7 +141,7 @@ func DefaultLadder() Ladder {
 	return Ladder{
 		Interrupt: 5 * time.Second, Best: 30 * time.Second, Leave: 10 * time.Second,
 		Cancel: 700 * time.Millisecond, Grace: 3 * time.Second, CancelGrace: 500 * time.Millisecond,
-		Stall: 10 * time.Minute,
+		Stall: 10 * time.Minute, Introduce: 30 * time.Second,
 	}
 }
 

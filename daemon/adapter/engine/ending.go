@@ -63,6 +63,9 @@ func (p Program) Silent(exit Exit, s *Stream) *fault.Record {
 		}
 		return exit.Explain(fault.Killed, fault.New(fault.ProcessFailure, fault.Engine, p.Operation,
 			"%s was killed (%s) before there was an answer", p.Name, signal))
+	case len(s.printed) > 0: // most programs say there why they do not work
+		return p.Down(exit, fault.BadOutput, "%s ended (exit code %d) without a result. It printed: %s", p.Name, exit.Code,
+			s.Printed())
 	case s.torn:
 		return p.Down(exit, fault.BadOutput, "%s ended (exit code %d) in the middle of a line", p.Name, exit.Code)
 	case s.noise > 0:

@@ -286,6 +286,13 @@ type Listener interface {
 	Say(id, text string) []byte
 }
 
+// An Introducer is a [Run] whose program has to introduce itself before it does anything. One that
+// does not within [Ladder].Introduce is ended: it speaks something else, and mostly waits for a person.
+type Introducer interface {
+	// Introduced reports whether it has.
+	Introduced() bool
+}
+
 // A Closer is a [Run] whose program is told that its answer was the last one, before its
 // stdin is closed.
 type Closer interface {

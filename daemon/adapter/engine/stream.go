@@ -4,13 +4,34 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"strings"
+
+	"holdline/protocol/fault"
 )
 
 // Stream reads the lines of a program that writes a JSON object on each, and counts what is
 // wrong with them. A [Run] embeds it.
 type Stream struct {
-	noise int  // lines that were no JSON objects
-	torn  bool // the output ended inside a line
+	noise   int      // lines that were no JSON objects
+	torn    bool     // the output ended inside a line
+	printed []string // the first of these lines
+}
+
+// Limits of the lines that are kept for people. A longer line is left out: a piece of a secret would
+// not be found in it later.
+const (
+	maxPrinted     = 3
+	maxPrintedLine = 300 // bytes
+)
+
+// Printed returns the first lines that were no messages, quoted; "" if there are none. They may have
+// secrets in them.
+func (s *Stream) Printed() string {
+	if len(s.printed) == 0 {
+		return ""
+	}
+	text := strings.Join(s.printed, " / ")
+	return `"` + fault.Short(text, len(text)+1) + `"`
 }
 
 // Decode reads a line into message. Fields of another type than the message's are skipped:
@@ -25,6 +46,9 @@ func (s *Stream) Decode(line []byte, message any) (events []Event, ok bool) {
 	_, mistyped := errors.AsType[*json.UnmarshalTypeError](err)
 	if line[0] != '{' || err != nil && !mistyped {
 		s.noise++
+		if len(s.printed) < maxPrinted && len(line) <= maxPrintedLine {
+			s.printed = append(s.printed, strings.ToValidUTF8(string(line), "\uFFFD"))
+		}
 		return []Event{{Kind: Noise}}, false
 	}
 	return nil, true

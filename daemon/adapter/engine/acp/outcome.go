@@ -54,6 +54,8 @@ func (r *Run) fault(exit engine.Exit, why engine.Why) *fault.Record {
 	}
 	down := func(reason fault.Reason, text string) *fault.Record { return r.named.Down(exit, reason, "%s", text) }
 	switch {
+	case why.Late() && !r.Introduced() && (why == engine.Stalled || r.Printed() != ""):
+		return r.mute(exit)
 	case why.Late():
 		return r.named.Late(exit, why)
 	case r.failed != nil:
@@ -70,6 +72,17 @@ func (r *Run) fault(exit engine.Exit, why engine.Why) *fault.Record {
 		return down(fault.Killed, "the agent cancelled its turn by itself")
 	}
 	return down(fault.BadOutput, "the agent ended its turn for a reason that is not known: "+fault.Short(r.stop, 80))
+}
+
+// mute returns the fault of an agent that has not answered initialize. More time would not help it.
+func (r *Run) mute(exit engine.Exit) *fault.Record {
+	printed := "It printed nothing"
+	if said := r.Printed(); said != "" {
+		printed = "It printed: " + said
+	}
+	return r.named.Down(exit, fault.BadOutput, "%s has not answered initialize, with which the Agent Client Protocol "+
+		"begins. %s. Most agents speak that protocol only with an argument, such as --acp or acp: see "+
+		"consult.agents.%s.args", r.agent.Name, printed, r.agent.Name)
 }
 
 // maxTries bounds the places at which [lastObject] looks for an object.

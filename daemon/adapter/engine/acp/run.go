@@ -87,6 +87,9 @@ func (r *Run) Begin() []byte {
 	})
 }
 
+// Introduced reports whether the agent has answered initialize.
+func (r *Run) Introduced() bool { return r.step != starting }
+
 // Once returns false: the dialogue goes on.
 func (r *Run) Once() bool { return false }
 
@@ -200,6 +203,9 @@ func (r *Run) fail(f *fault.Record) []engine.Event {
 // means is known only of one code; its text is shown and never searched.
 func (r *Run) failure(what string, m *message) *fault.Record {
 	said := fault.Short(m.Error.Message, 400)
+	if details := detailsOf(m.Error.Data); details != "" && !strings.Contains(said, details) {
+		said += ": " + details // many agents say no more than "Internal error" in the message
+	}
 	if m.Error.Code != codeAuthRequired {
 		return fault.New(fault.DownstreamFailure, fault.Engine, engine.Operation, "%s: %s: %s (%d)", r.agent.Name, what,
 			said, m.Error.Code)
@@ -212,6 +218,21 @@ func (r *Run) failure(what string, m *message) *fault.Record {
 		"%s is not logged in: %s; put its API key into consult.agents.%s.env, or name the files of its login in "+
 			".login (its own ways to log in: %s)", r.agent.Name, said, r.agent.Name,
 		strings.Join(ways, ", ")).WithReason(fault.NotLoggedIn)
+}
+
+// detailsOf returns what the data of an error says for people; "" for nothing.
+func detailsOf(data json.RawMessage) string {
+	var words string
+	if json.Unmarshal(data, &words) != nil {
+		var of struct {
+			Details string `json:"details"`
+			Detail  string `json:"detail"`
+			Message string `json:"message"`
+		}
+		decode(data, &of)
+		words = cmp.Or(of.Details, of.Detail, of.Message)
+	}
+	return fault.Short(words, 400)
 }
 
 // proceed takes the agent's answer to our request, and makes the next one.

@@ -177,6 +177,10 @@ func TestAgent(t *testing.T) {
 		"cannot log in": {
 			agent: engine.Agent{Auth: "x", Args: []string{"error=authenticate:-32603"}}, code: fault.DownstreamFailure,
 		},
+		"details of an error": {
+			agent: engine.Agent{Args: []string{"details", "error=session/new:-32603"}}, code: fault.DownstreamFailure,
+			text: "scripted error: the key has no credit (-32603)",
+		},
 		"no session": {agent: engine.Agent{Args: []string{"error=session/new:-32603"}}, code: fault.DownstreamFailure},
 		"error in the turn": {
 			steps: steps{{Say: "so far"}, {Error: -32603}}, code: fault.DownstreamFailure, text: "scripted error (-32603)",
@@ -528,7 +532,7 @@ func TestAgentEnds(t *testing.T) {
 	a := newAgents(t)
 	quick := engine.Ladder{
 		Interrupt: 300 * time.Millisecond, Best: 3 * time.Second, Leave: time.Second, Cancel: 300 * time.Millisecond,
-		Grace: 200 * time.Millisecond, CancelGrace: 200 * time.Millisecond, Stall: time.Minute,
+		Grace: 200 * time.Millisecond, CancelGrace: 200 * time.Millisecond, Stall: time.Minute, Introduce: time.Minute,
 	}
 	hangs := acptest.Prompt("x", acptest.Step{Say: "so far"}, acptest.Step{Hang: true})
 	late := map[string]any{"prompt": hangs, "timeout_ms": 1000, "ladder": quick}
@@ -563,6 +567,28 @@ func TestAgentEnds(t *testing.T) {
 	h.wait()
 	if out := outcomeOf(t, dir); out.Fault == nil || out.Fault.Fault.Code != fault.Timeout {
 		t.Errorf("at once: %+v", out)
+	}
+}
+
+// TestAgentThatSpeaksSomethingElse_SaysWhatItPrinted checks what becomes of a program that does not answer
+// initialize: it is ended soon, whatever time the consult has, with the words that it printed.
+func TestAgentThatSpeaksSomethingElse_SaysWhatItPrinted(t *testing.T) {
+	t.Parallel()
+	a := newAgents(t)
+	impatient := engine.DefaultLadder()
+	impatient.Grace, impatient.Introduce = 200*time.Millisecond, 500*time.Millisecond
+	for _, tt := range []struct{ args, want string }{
+		{"mute", "has not answered initialize"},
+		{"mute greets", `It printed: "Welcome! / Type your message."`},
+		{"greets die=initialize", `It printed: "Welcome! / Type your message."`},
+	} {
+		out, _ := a.run(engine.Agent{Args: strings.Fields(tt.args)}, map[string]any{
+			"prompt": "x", "timeout_ms": 10 * 60 * 1000, "ladder": impatient,
+		})
+		if out.Fault == nil || out.Fault.Fault.Code != fault.DownstreamFailure || out.Fault.Reason() != fault.BadOutput ||
+			!strings.Contains(out.Fault.Fault.Detail, tt.want) {
+			t.Errorf("%s: %+v, %v", tt.args, out, out.Fault)
+		}
 	}
 }
 

@@ -292,6 +292,8 @@ func (r *run) conduct(ctx context.Context) {
 	defer tick.Stop()
 	listen := time.NewTicker(listenEvery)
 	defer listen.Stop()
+	introduce := time.NewTimer(r.params.Ladder.Introduce)
+	defer introduce.Stop()
 	for _, m := range r.ear.begun {
 		r.record(engine.Entry{Kind: engine.KindSaid, ID: m.ID})
 	}
@@ -334,6 +336,10 @@ func (r *run) conduct(ctx context.Context) {
 			r.cancel()
 		case <-r.timer.C:
 			r.expire()
+		case <-introduce.C:
+			if i, ok := r.talk.(engine.Introducer); ok && r.phase == working && !i.Introduced() {
+				r.interrupt(engine.Stalled, "it has not introduced itself within "+r.params.Ladder.Introduce.String())
+			}
 		case <-stall.C:
 			stall.Reset(r.checkStall())
 		case <-tick.C:

@@ -63,6 +63,7 @@ type message struct {
 type failure struct {
 	Code    int    `json:"code"`
 	Message string `json:"message"`
+	Data    any    `json:"data,omitempty"`
 }
 
 // agent is the fake at work.
@@ -88,6 +89,9 @@ type agent struct {
 //	version=N          it speaks that version
 //	die=METHOD         it exits when it gets this request, or session/cancel
 //	error=METHOD:CODE  it answers the request with that error
+//	details            such an error has details in its data
+//	mute               it answers nothing
+//	greets             it prints words for a person first
 //	deaf               it heeds no cancellation
 //	bare               it can neither load nor resume sessions, nor take directories
 //	load               it can load sessions, and not resume them
@@ -97,6 +101,9 @@ func Main(args []string, home string, in io.Reader, out io.Writer) int {
 	a := &agent{
 		args: args, home: home, out: out, lines: make(chan message), cancels: make(chan struct{}, 1),
 		model: "m1", mode: "free",
+	}
+	if a.is("greets") {
+		_, _ = io.WriteString(out, "Welcome!\nType your message.\n")
 	}
 	go a.read(in)
 	for m := range a.lines {
@@ -159,11 +166,18 @@ func (a *agent) handle(m message) int {
 	if a.is("die=" + m.Method) {
 		return 3
 	}
+	if a.is("mute") {
+		return 0
+	}
 	for _, arg := range a.args {
 		var code int
 		method, rest, _ := strings.Cut(strings.TrimPrefix(arg, "error="), ":")
 		if _, err := fmt.Sscan(rest, &code); err == nil && method == m.Method {
-			a.send(message{ID: m.ID, Error: &failure{code, "scripted error"}})
+			var data any
+			if a.is("details") {
+				data = map[string]any{"details": "the key has no credit"}
+			}
+			a.send(message{ID: m.ID, Error: &failure{code, "scripted error", data}})
 			return 0
 		}
 	}
@@ -190,7 +204,7 @@ func (a *agent) handle(m message) int {
 	case "session/load", "session/resume":
 		b, err := os.ReadFile(a.file(p.Session))
 		if err != nil || json.Unmarshal(b, &a.past) != nil {
-			a.send(message{ID: m.ID, Error: &failure{-32002, "no such session"}})
+			a.send(message{ID: m.ID, Error: &failure{-32002, "no such session", nil}})
 			return 0
 		}
 		a.session = p.Session
@@ -213,7 +227,7 @@ func (a *agent) handle(m message) int {
 		return a.turn(m.ID, p.Prompt[0].Text)
 	default:
 		if m.Method != "" && m.ID != nil {
-			a.send(message{ID: m.ID, Error: &failure{-32601, "unknown"}})
+			a.send(message{ID: m.ID, Error: &failure{-32601, "unknown", nil}})
 		}
 	}
 	return 0
@@ -317,7 +331,7 @@ func (a *agent) turn(id json.RawMessage, prompt string) int {
 			end("cancelled")
 			return 0
 		case s.Error != 0:
-			a.send(message{ID: id, Error: &failure{s.Error, "scripted error"}})
+			a.send(message{ID: id, Error: &failure{s.Error, "scripted error", nil}})
 			return 0
 		case s.Stop != "":
 			end(s.Stop)
