@@ -225,7 +225,7 @@ func (m *Manager) restoreLocked(e *earlier.Process) (u *upstream.Process, lost [
 		lost = append(lost, earlier.Loss(&e.Spec, e.Damage))
 		u.DoubtLocked(false, lostFault(u, u.Damage))
 	} else if e.LostFile != nil {
-		m.hub.Log.Error("an answer that was in a file is lost", "worker", u.ID, "err", e.LostFile)
+		m.hub.Log.Error("an answer or a request that was in a file is lost", "worker", u.ID, "err", e.LostFile)
 		u.DoubtLocked(false, lostFault(u, e.LostFile))
 	}
 	if inst.use != stage.Retired {

@@ -32,7 +32,7 @@ type Process struct {
 	Lists     *listing.Memory // what it has listed; nil if that is not known
 	Alive     bool
 	Damage    error // why its records cannot be believed; nil if they can
-	LostFile  error // that files of answers are missing or damaged; the records of their calls are doubtful
+	LostFile  error // that files of answers or requests are missing or damaged; the records of their calls are doubtful
 }
 
 // Loss returns what is lost with the records of a process of that spec.
@@ -72,7 +72,8 @@ func Read(workers *supervisor.Supervisor, dir string, last bool, log *slog.Logge
 		return nil, nil //nolint:nilnil // no client needs it
 	case finding.Adopt, finding.End: // one without its handshake is ended once it is attached
 		p := &Process{Dir: dir, Spec: l.Spec, Records: l.Records, Alive: l.Alive, Damage: l.Damage}
-		if p.Questions, err = question.Read(dir, last, log); err != nil {
+		var unasked map[string]error
+		if p.Questions, unasked, err = question.Read(dir, last, log); err != nil {
 			return nil, err
 		}
 		if p.Answers, err = calls.AnswersIn(dir); err != nil {
@@ -81,6 +82,7 @@ func Read(workers *supervisor.Supervisor, dir string, last bool, log *slog.Logge
 		if err := p.checkFiles(last); err != nil {
 			return nil, err
 		}
+		p.doubtAsked(unasked)
 		p.Lists, err = listing.ReadMemory(filepath.Join(dir, process.FileLists))
 		if !last && ownfile.Passes(err) {
 			return nil, err
@@ -123,6 +125,25 @@ func (p *Process) checkFiles(last bool) error {
 		}
 	}
 	return nil
+}
+
+// doubtAsked makes the records of calls without an answer doubtful if a request of the server is lost that
+// has no answer yet: each of the calls may be the one that waits for it, and would for ever.
+func (p *Process) doubtAsked(lost map[string]error) {
+	for i := range p.Records {
+		if p.Records[i].Kind == calls.KindRespond {
+			delete(lost, p.Records[i].Name)
+		}
+	}
+	for _, why := range lost {
+		p.LostFile = fmt.Errorf("a request of the server is lost: %w", why)
+		for i := range p.Records {
+			if r := &p.Records[i]; r.Kind == calls.KindCall {
+				_, answered := p.Answers[r.Write]
+				r.Doubtful = r.Doubtful || !answered
+			}
+		}
+	}
 }
 
 // Compare orders processes for restoring: living ones first, and of these the youngest

@@ -312,3 +312,42 @@ func TestAnswerFileNotOnRecord_IsNotBelieved(t *testing.T) {
 		}
 	}
 }
+
+// TestFileOfRequestDamaged_CallsWithoutAnswerAreDoubtful damages the file of a server's request. Each call that
+// has no answer may wait for that, and would for ever: its record is doubtful, and the file is named. One
+// that has its answer is not concerned, nor is any if the request was answered.
+func TestFileOfRequestDamaged_CallsWithoutAnswerAreDoubtful(t *testing.T) {
+	for name, tc := range map[string]struct{ damaged, responded, doubtful bool }{
+		"whole":                 {false, false, false},
+		"damaged":               {true, false, true},
+		"damaged, and answered": {true, true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLeft(t)
+			l.ran(bootclock.ID())
+			l.introduced()
+			l.live()
+			l.called()
+			l.check(question.Write(l.dir, "5.0", []byte(`{"jsonrpc":"2.0","id":1,"method":"ping"}`), question.Shown{}))
+			path := filepath.Join(l.dir, process.DirAsks, "5.0")
+			if tc.damaged {
+				l.check(os.Truncate(path, 10))
+			}
+			if tc.responded {
+				j, err := calls.OpenJournal(l.dir)
+				l.check(err)
+				l.check(j.Append(calls.Record{Session: "session", Kind: calls.KindRespond, Name: "s-1:5.0", Write: 2}))
+				l.check(j.Close())
+				l.took(2)
+			}
+			p, _, err := l.read()
+			l.check(err)
+			if p.Records[0].Doubtful != tc.doubtful || (p.LostFile != nil) != tc.doubtful {
+				t.Errorf("doubtful %t, lost %v", p.Records[0].Doubtful, p.LostFile)
+			}
+			if tc.doubtful && !strings.Contains(p.LostFile.Error(), path) {
+				t.Errorf("%v does not name %s", p.LostFile, path)
+			}
+		})
+	}
+}

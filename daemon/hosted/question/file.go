@@ -1,10 +1,12 @@
 package question
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -49,7 +51,39 @@ func Write(worker, name string, line []byte, shown Shown) error {
 	if err != nil {
 		return fmt.Errorf("encoding a request of a server: %w", err)
 	}
-	return statedir.WriteFile(filepath.Join(dir, name), b)
+	b = b[:len(b)-1] // the brace
+	return statedir.WriteFile(filepath.Join(dir, name), fmt.Appendf(b, "%s%d}", keySum, checksum(name, b)))
+}
+
+// keySum begins the last member of a file: the checksum of the file's name and of what stands before it.
+const keySum = `,"sum":`
+
+// checksum returns the checksum of the file with that name, whose content begins with b.
+func checksum(name string, b []byte) uint32 {
+	table := crc32.MakeTable(crc32.Castagnoli)
+	return crc32.Update(crc32.Checksum([]byte(name), table), table, b)
+}
+
+// errDamaged says that a file is not as it was written.
+var errDamaged = errors.New("the file is damaged")
+
+// readFile reads one file of a worker's directory.
+func readFile(worker, name string) (k Kept, err error) {
+	b, err := ownfile.Read(filepath.Join(worker, process.DirAsks, name), ownfile.MaxDocument)
+	if err != nil {
+		return k, err
+	}
+	var d document
+	i := bytes.LastIndex(b, []byte(keySum))
+	switch {
+	case i < 0, string(b[i:]) != fmt.Sprintf("%s%d}", keySum, checksum(name, b[:i])), json.Unmarshal(b, &d) != nil:
+		return k, errDamaged
+	case d.Worker != filepath.Base(worker):
+		return k, fmt.Errorf("%w: it is %q", errWorker, d.Worker)
+	}
+	k.Shown = d.Shown
+	k.Msg, err = jsonrpc.Parse(d.Request)
+	return k, err
 }
 
 // errWorker says that a file lies in the directory of another worker than that which it names.
@@ -66,47 +100,39 @@ func Remove(worker string, names []string, log *slog.Logger) {
 }
 
 // Read reads the requests that an earlier daemon has written to files of a worker's
-// directory, in the order of the server's output. It skips files that are damaged. It returns an error for
-// one that cannot be read now and may be read later, see [ownfile.Passes], unless last is set.
-func Read(worker string, last bool, log *slog.Logger) ([]Kept, error) {
+// directory, in the order of the server's output. The requests whose files are damaged are lost, by their
+// ids: the worker has probably forgotten their lines. It returns an error for a file that cannot be read now
+// and may be read later, see [ownfile.Passes], unless last is set.
+func Read(worker string, last bool, log *slog.Logger) (kept []Kept, lost map[string]error, err error) {
 	dir := filepath.Join(worker, process.DirAsks)
 	statedir.Sweep(dir, true)
 	entries, err := os.ReadDir(dir)
 	if !last && ownfile.Passes(err) {
-		return nil, err
+		return nil, nil, err
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		log.Warn("requests of a server are forgotten", "dir", dir, "err", err)
 	}
-	var kept []Kept
+	lost = map[string]error{}
 	for _, e := range entries {
-		var k Kept
-		if _, err := fmt.Sscanf(e.Name(), "%d.%d", &k.Seq, &k.Nth); err != nil {
+		var seq, nth int64
+		if _, err := fmt.Sscanf(e.Name(), "%d.%d", &seq, &nth); err != nil {
 			continue
 		}
-		b, err := ownfile.Read(filepath.Join(dir, e.Name()), ownfile.MaxDocument)
+		k, err := readFile(worker, e.Name())
 		if !last && ownfile.Passes(err) {
-			return nil, err
-		}
-		var d document
-		if err == nil {
-			err = json.Unmarshal(b, &d)
-		}
-		if err == nil && d.Worker != filepath.Base(worker) {
-			err = fmt.Errorf("%w: it is %q", errWorker, d.Worker)
-		}
-		if err == nil {
-			k.Shown = d.Shown
-			k.Msg, err = jsonrpc.Parse(d.Request)
+			return nil, nil, err
 		}
 		if err != nil {
 			log.Warn("a request of a server is forgotten", "dir", dir, "file", e.Name(), "err", err)
+			lost[ID(filepath.Base(worker), seq, nth)] = fmt.Errorf("%s: %w", filepath.Join(dir, e.Name()), err)
 			continue
 		}
+		k.Seq, k.Nth = seq, nth
 		kept = append(kept, k)
 	}
 	slices.SortFunc(kept, func(a, b Kept) int {
 		return cmp.Or(cmp.Compare(a.Seq, b.Seq), cmp.Compare(a.Nth, b.Nth))
 	})
-	return kept, nil
+	return kept, lost, nil
 }

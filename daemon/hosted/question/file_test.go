@@ -42,11 +42,18 @@ func TestReadStrange(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	b, err := os.ReadFile(filepath.Join(q, "9.1")) // a request of the same worker in another one's place
+	if err == nil {
+		err = os.WriteFile(filepath.Join(q, "15.0"), b, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := syscall.Mkfifo(filepath.Join(q, "12.0"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	var got strings.Builder
-	kept, err := Read(dir, false, slog.New(slog.DiscardHandler))
+	kept, lost, err := Read(dir, false, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,6 +62,14 @@ func TestReadStrange(t *testing.T) {
 		if k.Shown != (Shown{Call: 7, N: 3}) {
 			t.Errorf("the request was shown by %+v", k.Shown)
 		}
+	}
+	for _, id := range []string{"w1:11.0", "w1:12.0", "w1:13.0", "w1:14.0", "w1:15.0"} {
+		if lost[id] == nil || !strings.Contains(lost[id].Error(), filepath.Join(q, FileName(id))) {
+			t.Errorf("%s is lost by %v", id, lost[id])
+		}
+	}
+	if len(lost) != 5 {
+		t.Errorf("lost are %v", lost)
 	}
 	if got.String() != "1 2 3 " {
 		t.Errorf("the requests %q are read, want 1, 2 and 3", got.String())
