@@ -71,8 +71,8 @@ func TestRecordsDamagedOverKill_EachCallHasOneHonestAnswer(t *testing.T) {
 	t.Parallel()
 	for file, readable := range damagedFiles {
 		for way, damage := range recordDamages {
-			few := file == calls.File || way == "missing" || way == "swapped" && file == process.FileSpec
-			if !few && os.Getenv("HOLDLINE_LONG") == "" || file == "" && way != "missing" ||
+			few := file == calls.File || way == "missing" || way == "swapped" && (file == process.FileSpec || file == "")
+			if !few && os.Getenv("HOLDLINE_LONG") == "" || file == "" && way != "missing" && way != "swapped" ||
 				strings.HasPrefix(file, "..") && way == "swapped" {
 				continue
 			}

@@ -97,7 +97,7 @@ func (h Hunter) Destroy(ctx context.Context, dir string, revoke bool) error {
 		unusable := errors.Is(err, ownfile.ErrRefused) || errors.Is(err, os.ErrPermission) || errors.Is(err, syscall.EIO)
 		gone := errors.Is(err, os.ErrNotExist) // the directory
 		var workers []process.Proc
-		if _, _, nobody := statedir.Holder(path); err == nil && nobody != nil { // its file may be another one
+		if err == nil && !isOwn(dir) { // the lock's file may be another one
 			if workers = h.workers(dir); len(workers) > 0 {
 				_ = lock.Unlock()
 				err = statedir.ErrLocked
@@ -160,6 +160,16 @@ func untilEnded(ctx context.Context, killed []process.Proc) error {
 // squatTime is how long the lock of a worker that no process seems to be may be held before it counts
 // for held by another program.
 const squatTime = time.Second
+
+// isOwn reports whether the files of a directory name its worker: its lock a process, and its state this directory.
+// After two directories were exchanged the worker of one holds the lock that lies in the other.
+func isOwn(dir string) bool {
+	_, _, err := statedir.Holder(filepath.Join(dir, process.FileLock))
+	if err == nil {
+		_, err = process.ReadState(dir)
+	}
+	return err == nil
+}
 
 // workers returns the processes that are the worker of dir: the one that its state names, or else those
 // that say so themselves. Its files may be damaged, so what a process says decides.
