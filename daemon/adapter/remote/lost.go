@@ -69,7 +69,7 @@ func speaksOfSession(m *message, line []byte) bool {
 		return false
 	}
 	answer, err := jsonrpc.Parse(line)
-	if err != nil || answer.Error == nil || answer.ID == nil || answer.ID.Key() != m.ID.Key() {
+	if err != nil || answer.Error == nil || answer.ID == nil || !sameID(answer.ID, m.ID) {
 		return false
 	}
 	text := strings.ToLower(string(answer.Error))

@@ -175,7 +175,7 @@ func plainText(value json.RawMessage) (string, bool) {
 func (c *Client) learning(ctx context.Context, m *message, emit Emit) Emit {
 	return func(line []byte) error {
 		answer, err := jsonrpc.Parse(line)
-		if err != nil || answer.Kind != jsonrpc.Response || answer.Result == nil || answer.ID.Key() != m.ID.Key() {
+		if err != nil || answer.Kind != jsonrpc.Response || answer.Result == nil || !sameID(answer.ID, m.ID) {
 			return emit(line)
 		}
 		var good []byte

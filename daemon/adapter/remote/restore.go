@@ -33,7 +33,7 @@ func (c *Client) noting(m *message, emit Emit) Emit {
 	}
 	return func(line []byte) error {
 		answer, err := jsonrpc.Parse(line)
-		if err == nil && answer.Kind == jsonrpc.Response && answer.Result != nil && answer.ID.Key() == m.ID.Key() {
+		if err == nil && answer.Kind == jsonrpc.Response && answer.Result != nil && sameID(answer.ID, m.ID) {
 			c.mu.Lock()
 			switch _, isKnown := c.standing[key]; {
 			case m.Method == mcp.Unsubscribe:
@@ -93,7 +93,7 @@ func (c *Client) ask(ctx context.Context, s session, method string, params json.
 	var refusal json.RawMessage
 	if err == nil {
 		err = c.post(ctx, &m, s, func(line []byte) error {
-			if answer, err := jsonrpc.Parse(line); err == nil && answer.ID.Key() == m.ID.Key() {
+			if answer, err := jsonrpc.Parse(line); err == nil && sameID(answer.ID, m.ID) {
 				refusal = bytes.Clone(answer.Error)
 				return nil
 			}

@@ -10,6 +10,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"strconv"
 	"time"
 
 	"holdline/daemon/waiting"
@@ -303,7 +304,7 @@ func speaks(code int) bool {
 // gateway that lost its answer.
 func (c *Client) errorBody(m *message, code int, text []byte) (line []byte, isOwn bool) {
 	answer, err := jsonrpc.Parse(text)
-	isOwn = err == nil && answer.Kind == jsonrpc.Response && answer.ID != nil && answer.ID.Key() == m.ID.Key()
+	isOwn = err == nil && answer.Kind == jsonrpc.Response && answer.ID != nil && sameID(answer.ID, m.ID)
 	isEarly := err == nil && answer.ID == nil && answer.Error != nil && !isGatewayLoss(code) &&
 		code != http.StatusServiceUnavailable && (refusesUnhandled(code) || m.repeats)
 	switch {
@@ -348,6 +349,19 @@ func endsWithConnection(resp *http.Response) bool {
 	return resp.ProtoMajor == 1 && resp.ContentLength < 0 && len(resp.TransferEncoding) == 0 && !resp.Uncompressed
 }
 
+// sameID reports whether an answer with id a is to a request with id b. Some servers keep ids as strings,
+// or as floating-point numbers, and answer "7" or 7.0 to request 7; nothing else that this client asks
+// can be meant.
+func sameID(a, b jsonrpc.ID) bool {
+	x, y := a.Key()[1:], b.Key()[1:] // without the mark of the type
+	if x == y {
+		return true
+	}
+	f, err := strconv.ParseFloat(x, 64)
+	g, other := strconv.ParseFloat(y, 64)
+	return err == nil && other == nil && f == g && f < 1<<53
+}
+
 // badMessageError is the error of a text that is no message. It says what the server did.
 type badMessageError string
 
@@ -385,7 +399,7 @@ func (c *Client) deliver(m *message, text []byte, emit Emit) (answered bool, err
 	if err != nil {
 		return false, badMessageError("it sent what is no JSON-RPC message" + words(text))
 	}
-	answered = m != nil && answer.Kind == jsonrpc.Response && answer.ID != nil && answer.ID.Key() == m.ID.Key()
+	answered = m != nil && answer.Kind == jsonrpc.Response && answer.ID != nil && sameID(answer.ID, m.ID)
 	return answered, emit(line)
 }
 

@@ -76,6 +76,7 @@ const (
 func TestSendIsLossless(t *testing.T) {
 	const odd = `{"jsonrpc":"2.0","id":7,"result":{"z":1.50,"a":[9007199254740993,1e2,null,""],` +
 		`"<&>":"\u00e9\ud800","content":[{"type":"odd","x":{}}]}}`
+	asText, asFloat := strings.Replace(odd, "7", `"7"`, 1), strings.Replace(odd, "7", "7.0", 1)
 	pretty := strings.NewReplacer(",", ",\r\n  ", "{", "{\n").Replace(odd)
 	note := `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":7,"progress":1}}`
 	ask := `{"jsonrpc":"2.0","id":"7","method":"ping"}`
@@ -92,6 +93,8 @@ func TestSendIsLossless(t *testing.T) {
 			[]string{note, ask, odd},
 		},
 		"an event of many lines": {asEvents, "data: " + strings.ReplaceAll(pretty, "\r\n", "\ndata: ") + "\n\n", nil},
+		"an id as a string":      {asJSON, asText, []string{asText}},
+		"an id as a float":       {asEvents, "data: " + asFloat + "\n\n", []string{asFloat}},
 		"events in a batch":      {asEvents, "data: [" + note + "," + odd + "]\n\n", []string{note, odd}},
 	} {
 		if name == "an event of many lines" {
@@ -196,7 +199,7 @@ func TestSendFaults(t *testing.T) {
 		{"no JSON-RPC", body(asJSON, `{"result":1}`), fault.OutcomeUnknown, fault.BadOutput, "no JSON-RPC", 0},
 		{
 			"another's answer",
-			body(asJSON, `{"jsonrpc":"2.0","id":"7","result":{}}`),
+			body(asJSON, `{"jsonrpc":"2.0","id":"8","result":{}}`),
 			fault.OutcomeUnknown,
 			fault.BadOutput,
 			"to something else",
