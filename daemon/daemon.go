@@ -242,6 +242,7 @@ func (d *daemon) build(ctx context.Context) error {
 		CheckView:    d.rules().CheckView,
 		Authorise:    d.rules().Authorise,
 		Reserved:     d.rules().Reserved,
+		Came:         d.launcher.Grants.Came,
 		Welcome:      d.welcome,
 		Lost:         d.place.Lost,
 		MaxInFlight:  cfg.Limits.InFlight,

@@ -88,7 +88,8 @@ type Greeting struct {
 	Identity string  `json:"identity,omitempty"` // that the client claims
 	Token    string  `json:"token,omitempty"`    // proves the identity, if the configuration demands that
 	Project  string  `json:"project,omitempty"`  // key
-	Cwd      string  `json:"cwd,omitempty"`      // working directory of the proxy
+	Cwd      string  `json:"cwd,omitempty"`      // working directory of the proxy, without links
+	Named    string  `json:"named,omitempty"`    // the same as its client named it; "" if that is Cwd
 	Server   string  `json:"server,omitempty"`   // narrows the session to one hosted server
 	View     string  `json:"view,omitempty"`     // of the configuration, that the session wants
 	State    string  `json:"state,omitempty"`    // the client's state directory: a daemon of another one refuses
@@ -311,8 +312,8 @@ func ParseGreeting(line []byte) (Greeting, error) {
 // greetingKeys are those of a [Greeting]: two readers could take a key that stands twice, or in
 // another case, for either value.
 var greetingKeys = jsonrpc.Keys{Known: []string{
-	"holdline", "role", "session", "resume", "store", "next", "pending", "identity", "token", "project", "cwd", "server",
-	"view", "state", "version", "files", "numbers", "kept", "logins",
+	"holdline", "role", "session", "resume", "store", "next", "pending", "identity", "token", "project", "cwd", "named",
+	"server", "view", "state", "version", "files", "numbers", "kept", "logins",
 }}
 
 // ErrNoWelcome is wrapped by the error of [ParseWelcome] for a line that is no daemon's.

@@ -709,3 +709,42 @@ func (p *place) others(t *testing.T, level string) string {
 	}
 	return all.String()
 }
+
+// TestAgentCameByLinkOfAConfinedServer_ServerIsNotStarted checks that a confined server cannot choose what the
+// next one may change: an agent is started in a directory of its project that it has made a link. In the
+// directory to which that leads it works, once the user has started an agent there.
+func TestAgentCameByLinkOfAConfinedServer_ServerIsNotStarted(t *testing.T) {
+	needConfinement(t)
+	t.Parallel()
+	p := newPlace(t).login()
+	p.configure(map[string]any{"sh": shellEntry(hosting{"confine": "project"})})
+	victim, link := filepath.Join(p.dir, "victim"), filepath.Join(p.project, "linked")
+	if err := os.Mkdir(victim, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	in := func(dir string) *agent {
+		cmd := p.command("mcp-stdio")
+		cmd.Dir, cmd.Env = dir, append(cmd.Env, "PWD="+dir)
+		return p.agentOf(cmd).shake()
+	}
+	run := func(a *agent, command string) answer {
+		return a.wait(a.call("sh__run", map[string]any{"command": command}))
+	}
+	first := in(p.project)
+	if x := run(first, "ln -s "+victim+" "+link+" && echo made"); !strings.Contains(x.text(), "made") {
+		t.Fatalf("the first server: %s", x.raw)
+	}
+	deceived := in(link)
+	if x := run(deceived, "echo x >"+victim+"/written"); !strings.Contains(x.raw, "by a link that a confined server could change") {
+		t.Errorf("an agent that came by the link: %s", x.raw)
+	}
+	if _, err := os.Stat(filepath.Join(victim, "written")); err == nil {
+		t.Error("the server has written where the link leads")
+	}
+	if x := run(in(victim), "echo x >"+victim+"/written && echo done"); !strings.Contains(x.text(), "done") {
+		t.Errorf("an agent that was started there: %s", x.raw)
+	}
+	if x := run(first, "echo still"); !strings.Contains(x.text(), "still") {
+		t.Errorf("the first server afterwards: %s", x.raw)
+	}
+}

@@ -20,6 +20,7 @@ import (
 	"holdline/daemon/envfile"
 	"holdline/daemon/sandbox"
 	"holdline/protocol/process"
+	"holdline/protocol/project"
 )
 
 // tempAge is how old a file in the temporary directory of a confined server may get: as old as
@@ -55,6 +56,10 @@ func (l *Start) confine(s *config.Settings, owner *process.Owner, p *resolve.Pro
 		if resolved, err := filepath.EvalSymlinks(root); err == nil && resolved != root {
 			return fmt.Errorf("confine: the project %s is reached by a link now, to %s, which a server may have made; "+
 				"start the agent again in the directory in which it is to work", root, resolved)
+		}
+		if named := l.Grants.cameBy(root); named != "" {
+			return fmt.Errorf("confine: the project %s was reached as %s, by a link that a confined server could change; "+
+				"start the agent in %s itself if it is to work there", root, named, root)
 		}
 		writable = append(writable, root)
 	}
@@ -118,16 +123,11 @@ func (l *Start) resolveWritable(paths []string) ([]string, error) {
 			return nil, err
 		}
 	}
-	others := l.Grants.all()
+	writable := slices.Concat(targets, l.Grants.all())
 	for i, path := range paths {
-		for at := filepath.Clean(path); at != filepath.Dir(at); at = filepath.Dir(at) {
-			over, err := filepath.EvalSymlinks(at)
-			for _, dir := range slices.Concat(targets, others) {
-				if err == nil && inside(over, dir) && !inside(targets[i], dir) {
-					return nil, fmt.Errorf("confine: %s leads to %s by a link that a confined server could change; "+
-						"name that in write", path, targets[i])
-				}
-			}
+		if leads(path, targets[i], writable) {
+			return nil, fmt.Errorf("confine: %s leads to %s by a link that a confined server could change; "+
+				"name that in write", path, targets[i])
 		}
 	}
 	slices.Sort(targets) // a directory comes before what is in it
@@ -140,6 +140,19 @@ func (l *Start) resolveWritable(paths []string) ([]string, error) {
 	return top, nil
 }
 
+// leads reports whether a path leads to target by a link in one of the directories, out of that.
+func leads(path, target string, dirs []string) bool {
+	for at := filepath.Clean(path); at != filepath.Dir(at); at = filepath.Dir(at) {
+		over, err := filepath.EvalSymlinks(at)
+		for _, dir := range dirs {
+			if err == nil && inside(over, dir) && !inside(target, dir) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // Grants are the directories and files that confined servers were allowed to change: a link below
 // one of them may be a server's. A nil Grants has none.
 type Grants struct {
@@ -148,11 +161,43 @@ type Grants struct {
 	mu     sync.Mutex // guards all below
 	loaded bool
 	paths  map[string]struct{} // one for each project with a confined server, and those of the configuration
+	came   map[string]string   // by project, how it was named by whoever came to it by a link of a confined server
 }
 
 // NewGrants returns the grants that the specs of workers below the directory workers have.
 func NewGrants(workers string) *Grants {
-	return &Grants{workers: workers, paths: map[string]struct{}{}}
+	return &Grants{workers: workers, paths: map[string]struct{}{}, came: map[string]string{}}
+}
+
+// Came records that a client has come to the directory cwd, which has no links, by the name named; "" if
+// that has none either. If a confined server could have made a link in that, no server may change the
+// project of cwd because of its scope, until a client comes there by itself.
+func (g *Grants) Came(cwd, named string) {
+	g.mu.Lock()
+	none := named == "" && len(g.came) == 0
+	g.mu.Unlock()
+	if none {
+		return
+	}
+	root, byLink := project.RootOf(cwd), named != "" && leads(named, cwd, g.all())
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if byLink {
+		g.came[root] = named
+	} else {
+		delete(g.came, root)
+	}
+}
+
+// cameBy returns how a project was named by whoever came to it by a link of a confined server; "" if nobody
+// did, or somebody has come without since.
+func (g *Grants) cameBy(root string) string {
+	if g == nil {
+		return ""
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.came[root]
 }
 
 // add adds paths, which have no links.

@@ -199,6 +199,16 @@ func TestLinkOfAnotherConfinedServer_IsNotFollowed(t *testing.T) {
 		!strings.Contains(err.Error(), at("private")) {
 		t.Errorf("a project that is a link now: %+v, %v", c, err)
 	}
+	// A client that comes to a project by such a link knows only where that leads.
+	private := process.Owner{Root: at("private"), Project: "private"}
+	grants.Came(at("private"), at("p/sub"))
+	if c, err := start(grants, private); err == nil || !strings.Contains(err.Error(), "was reached as "+at("p/sub")) {
+		t.Errorf("a project to which a link of another server led: %+v, %v", c, err)
+	}
+	grants.Came(at("private"), at("private")) // by the user's own way
+	if c, err := start(grants, private); err != nil {
+		t.Errorf("the same project without that link: %+v, %v", c, err)
+	}
 	if c, err := start(grants, process.Owner{}, at("p/out")); err == nil || !strings.Contains(err.Error(), "could change") {
 		t.Errorf("a directory of write that is a link of another server: %+v, %v", c, err)
 	}

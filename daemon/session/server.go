@@ -81,6 +81,8 @@ type Options struct {
 	// Welcome is the daemon's part of a welcome line.
 	Welcome     func() protocol.Welcome
 	MaxInFlight int // calls at once of a client, in all its sessions; see [Server.Limit]
+	// Came is told in which directory a client is, and how that was named; see launch.Grants. It may be nil.
+	Came func(cwd, named string)
 	// Client returns the process that started a proxy, and the sessions' common key, or "".
 	Client func(proxy int) (pid int, key string)
 	// MaxKept bounds the bytes of answers kept for an absent client; a session with more ends.
@@ -252,6 +254,9 @@ func (s *Server) ServeConn(ctx context.Context, c *listener.Conn) {
 		s.o.Log.WarnContext(ctx, "view refused", "view", g.View, "client_pid", c.Peer.PID)
 		listener.Refuse(c.Socket, &protocol.Refusal{Code: protocol.RefusedView, Message: err.Error()})
 		return
+	}
+	if s.o.Came != nil && c.Guest == nil && !c.Anonymous {
+		s.o.Came(g.Cwd, g.Named)
 	}
 	faultpoint.At("session.greeted")
 	greeting := &c.Greeting

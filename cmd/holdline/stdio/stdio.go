@@ -317,8 +317,9 @@ func greet(o Options, state string) protocol.Greeting {
 	// A working directory that was removed under us is no reason to fail. Without links it stays
 	// the same directory for all daemons, whatever a link in its path leads to later.
 	cwd, _ := os.Getwd()
-	if resolved, err := filepath.EvalSymlinks(cwd); err == nil && cwd != "" {
-		cwd = resolved
+	named := ""
+	if resolved, err := filepath.EvalSymlinks(cwd); err == nil && cwd != "" && resolved != cwd {
+		cwd, named = resolved, cwd
 	}
 	key := o.project
 	if key == "" && cwd != "" {
@@ -328,7 +329,7 @@ func greet(o Options, state string) protocol.Greeting {
 		return protocol.Greeting{Session: newSession(), Cwd: cwd, Server: o.server, Version: cmdenv.Version}
 	}
 	return protocol.Greeting{
-		Session: newSession(), Identity: o.identity, Token: o.token, Project: key, Cwd: cwd, Server: o.server, State: state,
+		Session: newSession(), Identity: o.identity, Token: o.token, Project: key, Cwd: cwd, Named: named, Server: o.server, State: state,
 		View: o.view, Version: cmdenv.Version, Logins: protocol.LoginVariables(os.Environ()),
 	}
 }
