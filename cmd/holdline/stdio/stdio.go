@@ -329,8 +329,8 @@ func greet(o Options, state string) protocol.Greeting {
 		return protocol.Greeting{Session: newSession(), Cwd: cwd, Server: o.server, Version: cmdenv.Version}
 	}
 	return protocol.Greeting{
-		Session: newSession(), Identity: o.identity, Token: o.token, Project: key, Cwd: cwd, Named: named, Server: o.server, State: state,
-		View: o.view, Version: cmdenv.Version, Logins: protocol.LoginVariables(os.Environ()),
+		Session: newSession(), Identity: o.identity, Token: o.token, Project: key, Cwd: cwd, Named: named,
+		Server: o.server, State: state, View: o.view, Version: cmdenv.Version, Logins: protocol.LoginVariables(os.Environ()),
 	}
 }
 
