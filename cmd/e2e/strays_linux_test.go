@@ -113,7 +113,7 @@ func TestWorkerKilled_ProcessThatIsHardToFindIsGone(t *testing.T) {
 		kill9(t, p.status().Workers[0].PID)
 		gone(t, pid)
 	})
-	t.Run("the daemon and the worker, before doctor and stop", func(t *testing.T) {
+	t.Run("the daemon and the worker, before stop", func(t *testing.T) {
 		t.Parallel()
 		p := newPlace(t)
 		a, worker, daemon := p.shellServer("shared")
@@ -123,9 +123,6 @@ func TestWorkerKilled_ProcessThatIsHardToFindIsGone(t *testing.T) {
 		a.rest()
 		kill9(t, daemon)
 		kill9(t, worker)
-		if out, _, _ := p.run("", "doctor"); !strings.Contains(out, "(sleep) belonged to a worker, which is dead") {
-			t.Errorf("doctor does not name the process:\n%s", out)
-		}
 		if out, errs, code := p.run("", "stop", "--all"); code != 0 && code != exitNoDaemon {
 			t.Errorf("stop --all: exit %d\n%s%s", code, out, errs)
 		}
