@@ -327,7 +327,7 @@ func TestEditAtOnce(t *testing.T) {
 // does not keep the comments in the order of the text.
 func comments(t *testing.T, data []byte) string {
 	t.Helper()
-	v, err := hujson.Parse(data)
+	v, err := hujson.Parse(jsonedit.EndLine(data))
 	if err != nil { // a file of comments alone is a valid configuration
 		v, err = hujson.Parse(append(slices.Clone(data), "\n{}"...))
 	}
