@@ -25,6 +25,7 @@ func (p *place) strayEntry(h hosting, args ...string) map[string]any {
 //
 //	say {token}      notes "say" and the token, and answers with the token
 //	busy {token, ms} notes "busy" and the token, and answers after ms milliseconds in which it reads nothing
+//	hold {token}     the same, and it answers once there is a file at its token
 //	spin {token, ms} the same, and it computes in that time
 //	stop {token}     notes "stop" and the token, and stops the process, as SIGSTOP does
 //	walk {token, ms} reports its progress six times, every ms milliseconds, and notes "step" and the token
@@ -40,7 +41,7 @@ func strayServerMain(args []string) int {
 	signal.Ignore(syscall.SIGTERM)
 	f := flag.NewFlagSet("strayserver", flag.ContinueOnError)
 	s := &standIn{
-		name: "stray", tools: []string{"say", "busy", "spin", "stop", "shut", "walk"}, in: os.Stdin, out: os.Stdout,
+		name: "stray", tools: []string{"say", "busy", "hold", "spin", "stop", "shut", "walk"}, in: os.Stdin, out: os.Stdout,
 	}
 	f.StringVar(&s.ledger, "ledger", "", "")
 	slow, talk, once := f.Duration("slow", 0, ""), f.Bool("talk", false, ""), f.String("once", "", "")
@@ -76,6 +77,10 @@ func (s *standIn) strayCall(m *toolMessage) {
 	switch {
 	case m.Params.Name == "busy":
 		time.Sleep(time.Duration(a.MS) * time.Millisecond)
+	case m.Params.Name == "hold":
+		for !exists(a.Token) {
+			time.Sleep(20 * time.Millisecond)
+		}
 	case m.Params.Name == "spin":
 		// A fifth of the time is computing enough.
 		for end := time.Now().Add(time.Duration(a.MS) * time.Millisecond); time.Now().Before(end); {

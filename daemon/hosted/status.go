@@ -87,6 +87,12 @@ func (s *server) statusLocked(now time.Time) control.Server {
 			}
 			st.NoiseLines += u.Noise
 			st.Suspect = st.Suspect || u.Suspect
+			if since := u.SilentSinceLocked(); !since.IsZero() {
+				st.State = stage.Worse(st.State, stage.StateSilent)
+				if at := since.UnixMilli(); st.SilentMS == 0 || at < st.SilentMS {
+					st.SilentMS = at
+				}
+			}
 		}
 	}
 	slices.Sort(st.Sessions)

@@ -125,6 +125,9 @@ func OfServer(s *control.Server) []Trouble {
 			fix = "holdline servers test " + s.Name // another start alone changes nothing
 		}
 		add(true, "does not work; the next call tries it again", why, fix)
+	case s.State == "not answering":
+		add(false, "is not answering: a ping is without an answer for "+plural.Age(since(s.SilentMS))+
+			"; it may be busy with a call, or hang", "", "if it stays so: holdline servers restart "+s.Name)
 	case s.State == "recovering":
 		add(true, "is being restarted", why, "")
 	case hadFault(s):
@@ -155,6 +158,9 @@ func OfServer(s *control.Server) []Trouble {
 	return all
 }
 
+// since returns how many milliseconds ago a time was.
+func since(unixMS int64) int64 { return max(0, time.Since(time.UnixMilli(unixMS))).Milliseconds() }
+
 // In reports whether something of a server does not work.
 func In(s *control.Server) bool {
 	return slices.ContainsFunc(OfServer(s), func(t Trouble) bool { return t.Bad })
@@ -182,7 +188,7 @@ func lastFault(s *control.Server) string {
 	}
 	ago := ""
 	if s.LastFaultMS > 0 {
-		ago = " (" + plural.Age(max(0, time.Since(time.UnixMilli(s.LastFaultMS))).Milliseconds()) + " ago)"
+		ago = " (" + plural.Age(since(s.LastFaultMS)) + " ago)"
 	}
 	return words + ago
 }
@@ -197,7 +203,7 @@ func Headline(s *control.StatusAnswer) (text string, well bool) {
 			bad++
 		}
 		count[one.State]++
-		if one.Active && one.State != "ready" && In(one) { // it serves others
+		if one.Active && one.State != "ready" && (In(one) || one.SilentMS > 0) { // it serves others, or works
 			count["ready"]++
 		}
 		if hadFault(one) {
@@ -219,6 +225,7 @@ func Headline(s *control.StatusAnswer) (text string, well bool) {
 	default:
 		parts = append(parts, plural.Count(count["idle"], "server")+" will start when needed")
 	}
+	part(count["not answering"], "%d not answering")
 	part(count["starting"], "%d starting")
 	part(count["stopped"], "%d stopped")
 	well = bad == 0 && s.Daemon.ConfigRefused == "" && s.Daemon.Degraded == "" && s.Daemon.Refusal == ""

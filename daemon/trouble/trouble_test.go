@@ -48,6 +48,14 @@ func TestHeadline(t *testing.T) {
 			"Needs attention. 2 servers up, 1 in trouble.", "does not work; the next call tries it again",
 			"holdline hosts doctor box",
 		},
+		"one is silent during a call": {
+			func(_ *control.StatusAnswer, one *control.Server) {
+				one.Active, one.State, one.SilentMS = true, "not answering", time.Now().Add(-5*time.Minute).UnixMilli()
+			},
+			"Ready. 3 servers up, 1 not answering, no recent faults.",
+			"is not answering: a ping is without an answer for 5m; it may be busy with a call, or hang",
+			"if it stays so: holdline servers restart one",
+		},
 		"one has died and is back": {
 			func(_ *control.StatusAnswer, one *control.Server) {
 				one.LastFault, one.LastFaultMS = died, time.Now().UnixMilli()

@@ -371,7 +371,7 @@ type Worker struct {
 type Server struct {
 	Name  string `json:"name"`
 	Scope string `json:"scope"` // project, shared or session
-	// State is idle, starting, ready, recovering, failed, ejected, stopped or [NeedsLogin].
+	// State is idle, starting, ready, not answering, recovering, failed, ejected, stopped or [NeedsLogin].
 	State       string        `json:"state"`
 	Active      bool          `json:"active"` // a process of it runs
 	Lazy        bool          `json:"lazy"`
@@ -381,9 +381,10 @@ type Server struct {
 	Failures    int           `json:"consecutive_failures"`
 	Circuit     string        `json:"circuit"` // closed, open or half_open
 	Ejected     bool          `json:"ejected"`
-	Suspect     bool          `json:"suspect,omitempty"` // it left a call without an answer, and the daemon pings it
-	InFlight    int           `json:"in_flight"`         // calls
-	Queued      int           `json:"queued"`            // calls that wait for their turn
+	Suspect     bool          `json:"suspect,omitempty"`               // it left a call without an answer, and the daemon pings it
+	SilentMS    int64         `json:"not_answering_unix_ms,omitempty"` // since then it has left a ping without an answer
+	InFlight    int           `json:"in_flight"`                       // calls
+	Queued      int           `json:"queued"`                          // calls that wait for their turn
 	CacheCount  int           `json:"cache_entries"`
 	Tools       *int          `json:"tools"`                     // null if it was never listed
 	Blocked     bool          `json:"changed_blocked,omitempty"` // changed tools cannot be used until they are accepted

@@ -95,6 +95,7 @@ const (
 	RateLimited   Reason = "rate_limited"
 	Overloaded    Reason = "overloaded"
 	Unreachable   Reason = "unreachable"
+	NotAnswering  Reason = "not_answering" // not even a ping
 	PromptTooLong Reason = "prompt_too_long"
 	Refused       Reason = "refused"
 	MaxTurns      Reason = "max_turns"

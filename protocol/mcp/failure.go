@@ -119,6 +119,9 @@ func advice(f *fault.Record) string {
 		fault.RolloutFailure, fault.CircuitOpen:
 		return "Call again " + when + "."
 	case fault.Timeout:
+		if f.Reason() == fault.NotAnswering {
+			return "Call again later; if it stays so, a user can restart the server: holdline servers restart."
+		}
 		return "Allow more time, or ask for less."
 	case fault.Denied, fault.BudgetExceeded, fault.IdentityRefused:
 		return "Do not repeat the call; the configuration decides this."

@@ -27,6 +27,15 @@ func TestFaultTextOfEveryCode(t *testing.T) {
 	}
 }
 
+// TestServerAnswersNothing_NoMoreTimeIsAdvised checks that the fault of a call that a server leaves
+// without an answer, as a ping, does not advise more time.
+func TestServerAnswersNothing_NoMoreTimeIsAdvised(t *testing.T) {
+	f := fault.New(fault.Timeout, fault.Server, "x", "no answer").WithReason(fault.NotAnswering)
+	if got := mcp.FaultText(f, ""); strings.Contains(got, "more time") || !strings.Contains(got, "servers restart") {
+		t.Errorf("FaultText = %q", got)
+	}
+}
+
 // TestOneShapeOfFaults checks that a failed tool call is a result with isError in both
 // eras, whatever the fault, and that protocol errors, and faults of other requests, are
 // JSON-RPC errors.

@@ -50,7 +50,7 @@ child_pid, generation, state, attached, os_processes: its child and what that ha
 memory_bytes and private_bytes: of those, worker_memory_bytes; of one on another machine
 host, rtt_us and, if that does not answer, unreachable: why),
 servers (name, scope, state, active, lazy, ref_count, processes, restart_count,
-consecutive_failures, circuit, ejected, suspect, in_flight, queued, cache_entries, tools,
+consecutive_failures, circuit, ejected, suspect, not_answering_unix_ms, in_flight, queued, cache_entries, tools,
 changed_tools, changed_blocked, noise_lines, notes, last_fault, last_fault_unix_ms,
 last_fault_over, load: calls, errors, p50_ms; transport, host: where it runs if not here,
 unreachable: as of a worker, pins_lost: a damaged file of pins, confine, held_by: what holds a confined

@@ -109,7 +109,7 @@ func Paint(state string) console.Painted {
 	switch state {
 	case "ready", "attached", "open":
 		style = console.Good
-	case "starting", "recovering", "stopping", "detached":
+	case "starting", "recovering", "not answering", "stopping", "detached":
 		style = console.Odd
 	case "failed", "ejected", control.NeedsLogin:
 		style = console.Bad

@@ -101,7 +101,7 @@ func dot(state string) (string, lipgloss.Style) {
 		return "●", goodText
 	case "running":
 		return "●", liveText
-	case "starting", "recovering":
+	case "starting", "recovering", "not answering":
 		return "◌", oddText
 	case "failed", "ejected", control.NeedsLogin:
 		return "✗", badText

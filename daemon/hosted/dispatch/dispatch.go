@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"time"
 
 	"holdline/daemon/calls"
@@ -379,11 +380,12 @@ func (r *request) unread(u *upstream.Process, c *upstream.Call, timeout time.Dur
 	switch {
 	case unsent:
 		return r.timedOut(nil, "the server has not read what it was told before within %v: the call was not made",
-			timeout)
+			timeout).WithReason(fault.NotAnswering)
 	case at != calls.Open:
 		return nil
 	}
-	return r.timedOut(c, "the server has not read the call within %v: the call was cancelled", timeout)
+	return r.timedOut(c, "the server has not read the call within %v: the call was cancelled", timeout).
+		WithReason(fault.NotAnswering)
 }
 
 // await waits until the call is not open any more, or has timed out, but not before
@@ -433,6 +435,11 @@ func (r *request) timedOut(c *upstream.Call, format string, args ...any) *fault.
 	defer r.hub.Mu.Unlock()
 	if c != nil && c.Up != nil {
 		f.Fault.Generation = c.Up.Generation
+		if since := c.Up.SilentSinceLocked(); !since.IsZero() {
+			f.Fault.Detail += fmt.Sprintf("; the server has not answered a ping for %v either: it hangs, "+
+				"or does only one thing at a time", max(time.Since(since).Round(time.Second), time.Second))
+			f = f.WithReason(fault.NotAnswering)
+		}
 	}
 	if c != nil && !c.Repeats {
 		return f.WithMayHaveActed()

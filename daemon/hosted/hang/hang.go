@@ -6,6 +6,9 @@
 // makes the process suspect; then it is asked for a sign of life, and is ended
 // if it says nothing at all for longer than it may take for a call. One that
 // computes meanwhile has until its longest call would be over.
+//
+// Users learn of the silence much earlier: a process that sends nothing during a call is
+// pinged soon, and one that does not answer is shown as such. That alone ends no process.
 package hang
 
 import "time"

@@ -64,6 +64,7 @@ func Of(f Facts) Stage {
 const (
 	StateIdle       = "idle"
 	StateReady      = "ready"
+	StateSilent     = "not answering" // a process serves, and leaves a ping without an answer
 	StateStarting   = "starting"
 	StateRecovering = "recovering"
 	StateFailed     = "failed"
@@ -88,7 +89,7 @@ func (s Stage) State(up, recovers, failed bool) string {
 
 // Worse returns the worse one of two states.
 func Worse(a, b string) string {
-	order := []string{StateIdle, StateReady, StateStarting, StateRecovering, StateFailed, StateEjected}
+	order := []string{StateIdle, StateReady, StateSilent, StateStarting, StateRecovering, StateFailed, StateEjected}
 	if slices.Index(order, b) > slices.Index(order, a) {
 		return b
 	}

@@ -246,6 +246,7 @@ func (u *Process) WriteCall(ctx context.Context, rec calls.Record, c *Call, o *l
 		c.Deadline.Set(until)
 		u.Calls[id] = c
 		c.Apply(calls.Sent)
+		u.lookAfterLocked()
 		return p, nil
 	})
 	if !supervisor.NotDispatched(err) {

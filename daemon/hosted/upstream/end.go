@@ -12,7 +12,6 @@ import (
 	"holdline/daemon/supervisor"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
-	"holdline/protocol/mcp"
 	"holdline/protocol/process"
 )
 
@@ -127,12 +126,7 @@ func (u *Process) livesAfter(wait time.Duration) bool {
 	before := u.heard.Load()
 	ctx, cancel := context.WithTimeout(u.hub.Life, wait)
 	defer cancel()
-	// A modern server knows no ping, and must know this.
-	e := u.Envelope()
-	method, params := mcp.Discover, e.OwnParams()
-	if e.Era == dialect.Legacy {
-		method, params = mcp.Ping, nil
-	}
+	method, params := u.lifeQuestion()
 	_, err := u.Request(ctx, calls.KindProbe, method, params)
 	if _, refused := errors.AsType[*dialect.RefusalError](err); err != nil && !refused {
 		select { // it could not even be asked: that proves nothing yet

@@ -57,6 +57,9 @@ type Process struct {
 	Secrets     atomic.Pointer[masked.Secrets] // what must not be shown of what it says
 	OnStderr    atomic.Pointer[func()]         // called at each output to stderr; nil calls nothing
 	heard       atomic.Int64                   // messages that were read of it
+	heardAt     atomic.Int64                   // when the last one was, since programBegun
+	listening   atomic.Bool                    // each message puts a token into sign
+	sign        chan struct{}                  // holds a token if a message was read
 	ask         asker                          // [Process.inquire]; tests replace it
 	poke        chan struct{}                  // holds a token while something may be settled
 	asking      sync.Mutex                     // orders the writes of files of requests, and guards nothing else
@@ -81,6 +84,7 @@ type Guarded struct {
 	Death      *fault.Record   // why it has exited; nil until then
 	EndedBy    Ender           // once it is exited
 
+	hearing   hearing            // whether it answers
 	prompt    string             // in a start, the beginning of a line to stdout without an end
 	attached  *supervisor.Worker // nil while it is being taken up
 	era       string             // of the server
@@ -99,13 +103,14 @@ func (h *Hub) NewProcess(inst Instance, dir, server string, owner process.Owner)
 		hub: h, Instance: inst, Dir: dir, ID: id, Server: server, Owner: owner,
 		Log:    h.Log.With("worker", id, "server", server),
 		Exited: make(chan struct{}), readEnded: make(chan struct{}), caughtUp: make(chan struct{}),
-		poke: make(chan struct{}, 1), wake: make(chan struct{}, 1),
+		poke: make(chan struct{}, 1), wake: make(chan struct{}, 1), sign: make(chan struct{}, 1),
 		standing: &standing{subs: map[string]*watch{}, changed: make(chan struct{})},
 		Guarded: Guarded{
 			Calls: map[int64]*Call{}, internal: map[int64]*inquiry{}, questions: question.NewSet(id),
 		},
 	}
 	u.writes, u.ask = background.NewQueue(u.Log), u.inquire
+	u.heardAt.Store(int64(time.Since(programBegun)))
 	split := lines.New(dir, dialect.LineEnds, u.Log, u.readLine)
 	split.Stop = h.Life.Done()
 	u.output = output.New(split)
@@ -335,6 +340,7 @@ func (u *Process) caughtLocked() {
 		}
 	}
 	u.InterruptLocked()
+	u.lookAfterLocked()
 }
 
 // hasCaughtUp reports whether [Process.caughtLocked] was called. It needs no lock.
@@ -398,7 +404,7 @@ func (u *Process) readMessage(l *lines.Line) {
 		}
 		return
 	}
-	u.heard.Add(1)
+	u.hear()
 	switch msg.Kind {
 	case jsonrpc.Response:
 		faultpoint.At("hosted.answered")
