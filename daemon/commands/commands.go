@@ -179,9 +179,12 @@ func (d *Daemon) reload(ctx context.Context, p control.ReloadParams, _ Progress)
 	if err != nil {
 		return nil, refusedFile(err)
 	}
-	path := d.File.Path()
+	path, leftOut := d.File.Path(), map[string]string{}
+	for name, err := range d.File.Current().Unusable() {
+		leftOut[name] = err.Error()
+	}
 	return control.ReloadAnswer{
-		Path: path, Changed: changed, Absent: config.Absent(path), Kept: d.keptServers(ctx),
+		Path: path, Changed: changed, Absent: config.Absent(path), Kept: d.keptServers(ctx), LeftOut: leftOut,
 	}, nil
 }
 

@@ -60,15 +60,14 @@ func (d *Daemon) doServer(
 func (d *Daemon) checkHosted(name string) error {
 	cfg := d.File.Current()
 	s, ok := cfg.Server(name)
-	switch {
+	switch err := s.Unusable(); {
+	case err != nil:
+		return fault.New(fault.InvalidInput, fault.Host, "server:"+name, "server %s cannot be used: %v", name, err)
 	case !ok:
 		return fault.New(fault.InvalidInput, fault.Host, "server:"+name, "%v", config.NoServer(name, cfg))
 	case !s.Enabled:
 		return fault.New(fault.InvalidInput, fault.Host, "server:"+name,
 			"server %s is disabled: holdline servers enable %s", name, name)
-	}
-	if err := s.Unspoken(); err != nil {
-		return fault.New(fault.InvalidInput, fault.Host, "server:"+name, "server %s cannot be used: %v", name, err)
 	}
 	return nil
 }

@@ -115,6 +115,10 @@ func (d *Daemon) look() (control.StatusAnswer, telemetry.Health) {
 	})
 	s.Daemon.Rollout, s.Daemon.NotReady = string(health.Rollout), health.NotReady
 	s.Daemon.ConfigRefused, s.Daemon.ConfigCopy = d.File.Refusal()
+	for name, err := range cfg.Unusable() {
+		s.LeftOut = append(s.LeftOut, control.LeftOut{Name: name, Why: err.Error()})
+	}
+	slices.SortFunc(s.LeftOut, func(a, b control.LeftOut) int { return cmp.Compare(a.Name, b.Name) })
 	var degraded []string
 	if log := health.TelemetryLog; log.LastError != "" {
 		degraded = append(degraded, "the call log cannot be written: "+log.LastError)

@@ -53,7 +53,12 @@ func (d *decoder) check(c *Config) {
 	d.views(c)
 	d.sockets(c)
 	for _, name := range sorted(c.Servers) {
-		d.server(name, c.Servers[name], c.Commands)
+		d.name("mcpServers."+name, name, serverName, "of A-Z a-z 0-9 _ . -")
+		d.in(&name, func() {
+			if len(d.wrongIn[name]) == 0 { // else what was not understood would be said to be missing
+				d.checkServer(name, c.Servers[name], c.Commands)
+			}
+		})
 	}
 }
 
@@ -174,11 +179,10 @@ func (d *decoder) variableName(at, name string) {
 		"characters without = or spaces")
 }
 
-// server checks what the file says of one hosted server: its name, its transport, which
+// checkServer checks what the file says of one hosted server: its name among others, its transport, which
 // must fit its command or address, and every text in which ${NAME} is expanded.
-func (d *decoder) server(name string, s Server, commands map[string]Command) {
+func (d *decoder) checkServer(name string, s Server, commands map[string]Command) {
 	at := "mcpServers." + name
-	d.name(at, name, serverName, "of A-Z a-z 0-9 _ . -")
 	if name == reserved {
 		d.wrongKey(at, "is the name of holdline itself")
 	}

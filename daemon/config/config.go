@@ -179,6 +179,8 @@ type Server struct {
 	Enabled  *bool                    `json:"enabled"`
 	Disabled bool                     `json:"disabled"`
 	Holdline Hosting                  `json:"holdline"`
+
+	wrong string // what is wrong with the entry; "" if nothing is
 }
 
 // Hosting is how a server is shared and supervised. In a [Server] zero values stand for

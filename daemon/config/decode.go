@@ -34,8 +34,39 @@ type Error = jsonedit.Error
 // Parse reads the bytes of a file; name stands for it in errors. Empty input,
 // or only comments, is an empty file. All mistakes are reported, as joined [*Error] values.
 func Parse(name string, data []byte) (Config, error) {
-	d := &decoder{file: name, data: data, at: map[string]int{}}
-	c := Default()
+	return parse(&decoder{file: name, data: data, at: map[string]int{}})
+}
+
+// ParseForUse is [Parse] for those who use the file. A mistake in the entry of one server costs that
+// server alone: the configuration has it, with what is wrong (see [Settings.Unusable]), and switched off.
+// All other mistakes are errors.
+func ParseForUse(name string, data []byte) (Config, error) {
+	return parse(&decoder{file: name, data: data, at: map[string]int{}, wrongIn: map[string][]*Error{}})
+}
+
+// CheckEdit returns what is wrong with a file, whose bytes are after, that an edit has made from before.
+// Servers that were left out before may stay so, or the others could not be edited.
+func CheckEdit(name string, before, after []byte) error {
+	_, err := Parse(name, after)
+	if err == nil {
+		return nil
+	}
+	was, errBefore := ParseForUse(name, before)
+	now, errAfter := ParseForUse(name, after)
+	if errBefore != nil || errAfter != nil {
+		return err
+	}
+	for server, s := range now.Servers {
+		if s.wrong != "" && was.Servers[server].wrong == "" {
+			return err
+		}
+	}
+	return nil
+}
+
+// parse reads the bytes of the decoder's file.
+func parse(d *decoder) (Config, error) {
+	name, data, c := d.file, d.data, Default()
 	switch {
 	case len(data) > MaxFile:
 		return Config{}, &Error{File: name, Message: fmt.Sprintf("has more than %d bytes", MaxFile)}
@@ -60,7 +91,18 @@ func Parse(name string, data []byte) (Config, error) {
 	if err := d.err(); err != nil {
 		return Config{}, err
 	}
+	d.leaveOut(&c)
 	return c, nil
+}
+
+// leaveOut marks the servers whose entries have mistakes. They stay in the configuration, so that views
+// and sockets may name them, and so that nothing that belongs to them, such as a login, is taken for left over.
+func (d *decoder) leaveOut(c *Config) {
+	for name, errs := range d.wrongIn {
+		s := c.Servers[name]
+		s.Enabled, s.wrong = new(bool), strings.ReplaceAll(joined(errs).Error(), "\n", "; ")
+		c.Servers[name] = s
+	}
 }
 
 // decoder fills a [Config] from a syntax tree. It records mistakes instead of returning them.
@@ -70,15 +112,29 @@ type decoder struct {
 	errs []*Error
 	at   map[string]int // offset of each value by its path, for check
 	rows []func()       // checks of the values by their rows of the table
+
+	server  *string             // whose entry is read or checked; nil elsewhere
+	wrongIn map[string][]*Error // mistakes in the entries of servers; nil if these are as all others
+}
+
+// in calls f, whose mistakes are those of the entry of a server; nil stands for none.
+func (d *decoder) in(server *string, f func()) {
+	outer := d.server
+	d.server = server
+	f()
+	d.server = outer
 }
 
 // err joins the mistakes in the order of the file.
-func (d *decoder) err() error {
-	slices.SortStableFunc(d.errs, func(a, b *Error) int {
+func (d *decoder) err() error { return joined(d.errs) }
+
+// joined returns mistakes as one error, in the order of the file.
+func joined(all []*Error) error {
+	slices.SortStableFunc(all, func(a, b *Error) int {
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 	})
-	errs := make([]error, len(d.errs))
-	for i, e := range d.errs {
+	errs := make([]error, len(all))
+	for i, e := range all {
 		errs[i] = e
 	}
 	return errors.Join(errs...)
@@ -86,7 +142,11 @@ func (d *decoder) err() error {
 
 // fail records a mistake at an offset of the file. Beyond maxErrors it does nothing.
 func (d *decoder) fail(offset int, format string, args ...any) {
-	if len(d.errs) >= maxErrors {
+	list := d.errs
+	if d.server != nil && d.wrongIn != nil {
+		list = d.wrongIn[*d.server]
+	}
+	if len(list) >= maxErrors {
 		return
 	}
 	before := d.data[:min(offset, len(d.data))]
@@ -96,10 +156,15 @@ func (d *decoder) fail(offset int, format string, args ...any) {
 			line, start = line+1, i+1
 		}
 	}
-	d.errs = append(d.errs, &Error{
+	list = append(list, &Error{
 		File: d.file, Line: line, Column: utf8.RuneCount(before[start:]) + 1,
 		Message: fmt.Sprintf(format, args...),
 	})
+	if d.server != nil && d.wrongIn != nil {
+		d.wrongIn[*d.server] = list
+		return
+	}
+	d.errs = list
 }
 
 // value decodes v into the settable dst. path is the keys that led here; the offset of
@@ -172,7 +237,10 @@ func (d *decoder) value(v *hujson.Value, dst reflect.Value, path string) {
 		d.object(v, path, func(m *hujson.ObjectMember, key, inner string) {
 			if i := field(dst.Type(), key); i >= 0 {
 				d.value(&m.Value, dst.Field(i), inner)
-				d.rows = append(d.rows, func() { d.checkRow(rowOf(dst.Type(), key), dst.Field(i), inner) })
+				server := d.server
+				d.rows = append(d.rows, func() {
+					d.in(server, func() { d.checkRow(rowOf(dst.Type(), key), dst.Field(i), inner) })
+				})
 				return
 			}
 			hint, tolerated := "", false
@@ -196,7 +264,11 @@ func (d *decoder) value(v *hujson.Value, dst reflect.Value, path string) {
 		d.object(v, path, func(m *hujson.ObjectMember, key, inner string) {
 			elem := reflect.New(dst.Type().Elem()).Elem()
 			d.at[inner+"\x00"] = m.Name.StartOffset // the name itself
-			d.value(&m.Value, elem, inner)
+			server := d.server
+			if elem.Type() == reflect.TypeFor[Server]() {
+				server = &key
+			}
+			d.in(server, func() { d.value(&m.Value, elem, inner) })
 			dst.SetMapIndex(reflect.ValueOf(key), elem)
 		})
 	case reflect.Slice:
@@ -324,7 +396,7 @@ func kind(v *hujson.Value) string {
 // field returns the index of the struct's field with that key, or -1.
 func field(t reflect.Type, key string) int {
 	for i := range t.NumField() {
-		if t.Field(i).Tag.Get("json") == key {
+		if name := t.Field(i).Tag.Get("json"); name == key && name != "" {
 			return i
 		}
 	}
@@ -333,9 +405,11 @@ func field(t reflect.Type, key string) int {
 
 // keys returns the keys of the struct's fields.
 func keys(t reflect.Type) []string {
-	out := make([]string, t.NumField())
-	for i := range out {
-		out[i] = t.Field(i).Tag.Get("json")
+	var out []string
+	for i := range t.NumField() {
+		if name := t.Field(i).Tag.Get("json"); name != "" {
+			out = append(out, name)
+		}
 	}
 	return out
 }

@@ -22,9 +22,13 @@ const (
 	Elsewhere = "elsewhere"
 )
 
-// Unspoken returns why a server of the transport sse cannot be used, and what to do instead; nil for
-// another transport, or if the server is switched off.
-func (s Settings) Unspoken() error {
+// Unusable returns why a server is left out although nobody has switched it off, and what to do: its entry
+// has mistakes, or the transport sse. It returns nil for other servers.
+func (s Settings) Unusable() error {
+	if s.wrong != "" {
+		return fmt.Errorf("its entry is wrong, so the server is left out: %s; correct it, or remove it: "+
+			"holdline servers remove %s", s.wrong, s.Name)
+	}
 	if s.Transport != SSE || !s.Enabled {
 		return nil
 	}
@@ -77,6 +81,20 @@ type Settings struct {
 	Hosting                   // with defaults
 	MaxRestarts int           // as in Hosting
 	TaskAfter   time.Duration // the same
+
+	wrong string // what is wrong with the entry, of which the rest cannot be relied on then
+}
+
+// Unusable returns, by name, why servers are left out; see [Settings.Unusable].
+func (c Config) Unusable() map[string]error {
+	all := map[string]error{}
+	for name := range c.Servers {
+		s, _ := c.Server(name)
+		if err := s.Unusable(); err != nil {
+			all[name] = err
+		}
+	}
+	return all
 }
 
 // Server returns what the configuration says of a server; false if it names none.
@@ -92,6 +110,7 @@ func (c Config) Server(name string) (Settings, bool) {
 		Command: s.Command, Args: s.Args, Cwd: s.Cwd, URL: s.URL, Headers: s.Headers,
 		OAuth:   s.OAuth.effective(),
 		Hosting: h, MaxRestarts: *h.MaxRestarts, TaskAfter: *h.TaskAfter,
+		wrong: s.wrong,
 	}
 	if out.Transport == Stdio {
 		out.Bounds = h.Bounds.or(c.Bounds)

@@ -20,13 +20,14 @@ const MaxFile = 1 << 20
 var ErrUnsafe = errors.New("unsafe configuration file")
 
 // Load reads and checks the file at path, following symbolic links. A file that does not exist is
-// an empty one. The errors of a file that can be read are [*Error], joined.
+// an empty one. A server whose entry has a mistake is left out, as [ParseForUse] does. The errors of a
+// file that can be read are [*Error], joined.
 func Load(path string) (Config, error) {
 	b, err := Read(path)
 	if err != nil {
 		return Config{}, err
 	}
-	return Parse(path, b)
+	return ParseForUse(path, b)
 }
 
 // Read returns the bytes of the file at path. The error wraps [ErrUnsafe] if other

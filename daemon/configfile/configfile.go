@@ -15,6 +15,8 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -110,7 +112,7 @@ func (f *File) load(ctx context.Context, accept bool) (*reading, config.Config) 
 	if r.data, err = config.Read(path); err != nil {
 		r.refused, r.unread = err, !errors.Is(err, config.ErrUnsafe)
 	} else {
-		cfg, r.refused = config.Parse(path, r.data)
+		cfg, r.refused = config.ParseForUse(path, r.data)
 	}
 	cfg = cfg.WithHome(f.o.Home)
 	last := f.last.Load()
@@ -201,6 +203,13 @@ func (f *File) reload(ctx context.Context, accept bool) (changed bool, err error
 	if changed && r.stamp == (filewatch.Stamp{}) {
 		f.o.Log.WarnContext(ctx,
 			"the configuration is not there any more, all settings have their defaults", "path", r.path)
+	}
+	unusable, was := after.Unusable(), before.Unusable()
+	for _, name := range slices.Sorted(maps.Keys(unusable)) {
+		if err := unusable[name]; was[name] == nil {
+			f.o.Log.ErrorContext(ctx, "an edit costs a server", "server", name, "err", err, "event",
+				events.NewBad(control.Configured, name, "the other servers are served: %v", err))
+		}
 	}
 	f.o.Log.InfoContext(ctx, "configuration read", "path", r.path, "changed", changed, "event",
 		events.New(control.Configured, "", "the configuration was read: %s", r.path))

@@ -63,7 +63,7 @@ func readCopy(stateDir, path string) (config.Config, error) {
 	if err != nil {
 		return config.Config{}, err
 	}
-	return config.Parse(CopyPath(stateDir, path), data)
+	return config.ParseForUse(CopyPath(stateDir, path), data)
 }
 
 // DropCopy removes the copy of the file at path, so that the next daemon takes a file that

@@ -167,17 +167,15 @@ type Launcher struct {
 }
 
 // Specs returns the servers that cfg names and that can be hosted, sorted by name. It
-// leaves out servers that are switched off, and those of the old transport sse with a
-// warning.
+// leaves out servers that are switched off, and those that cannot be used with a warning.
 func (l *Launcher) Specs(ctx context.Context, cfg *config.Config) []entry.Server {
 	var specs []entry.Server
 	for _, name := range slices.Sorted(maps.Keys(cfg.Servers)) {
 		s, _ := cfg.Server(name)
-		switch {
-		case !s.Enabled:
-		case s.Transport == config.SSE:
-			l.Log.WarnContext(ctx, "server left out", "server", name, "err", s.Unspoken())
-		default:
+		switch err := s.Unusable(); {
+		case err != nil:
+			l.Log.WarnContext(ctx, "server left out", "server", name, "err", err)
+		case s.Enabled:
 			specs = append(specs, l.spec(s, cfg.Logins.KeyCommand))
 		}
 	}

@@ -57,6 +57,11 @@ func All(s *control.StatusAnswer) []Trouble {
 			Fix: "correct " + d.Config + "; Holdline reads it by itself",
 		})
 	}
+	for _, one := range s.LeftOut {
+		all = append(all, Trouble{
+			Server: one.Name, What: "is left out", Why: one.Why, Bad: true, Fix: "holdline config check",
+		})
+	}
 	if d := s.Daemon; d.Refusal != "" {
 		all = append(all, Trouble{
 			What: "The program that was installed last is not used", Why: d.Refusal, Bad: true,
@@ -228,7 +233,8 @@ func Headline(s *control.StatusAnswer) (text string, well bool) {
 	part(count["not answering"], "%d not answering")
 	part(count["starting"], "%d starting")
 	part(count["stopped"], "%d stopped")
-	well = bad == 0 && s.Daemon.ConfigRefused == "" && s.Daemon.Degraded == "" && s.Daemon.Refusal == ""
+	part(len(s.LeftOut), "%d left out")
+	well = bad+len(s.LeftOut) == 0 && s.Daemon.ConfigRefused == "" && s.Daemon.Degraded == "" && s.Daemon.Refusal == ""
 	switch {
 	case bad > 0:
 		part(bad, "%d in trouble")

@@ -79,6 +79,8 @@ type ReloadAnswer struct {
 	// Kept has, by server, the reason why it keeps running as before although its
 	// entry has changed.
 	Kept map[string]string `json:"kept,omitempty"`
+	// LeftOut has, by server, what is wrong with its entry, for which it is left out.
+	LeftOut map[string]string `json:"left_out,omitempty"`
 }
 
 // UpgradeAnswer of [Upgrade], if the binary is the one that runs already. If the daemon
@@ -277,6 +279,13 @@ type StatusAnswer struct {
 	Cache    Cache     `json:"cache"`
 	Runtime  Runtime   `json:"runtime"`
 	Sockets  []Socket  `json:"sockets,omitempty"` // of guests
+	LeftOut  []LeftOut `json:"left_out,omitempty"`
+}
+
+// LeftOut is a server of the configuration that is not served, although nobody has switched it off.
+type LeftOut struct {
+	Name string `json:"name"`
+	Why  string `json:"why"` // for people: what is wrong with its entry, and what to do
 }
 
 // Cache counts looks into the cache of answers of hosted servers, since the

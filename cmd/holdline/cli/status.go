@@ -63,7 +63,8 @@ only copy; unread: why directories could not be read, costs_lost: a damaged file
 today: a list of identity, cost_usd, consults, max_usd, max_consults;
 window: kind, status, used, reset_unix_ms, text), cache (of servers' answers: hits,
 misses, entries, bytes), sockets (of guests: name, path, identity, disabled, trouble,
-hosts: machines to which connect forwards it) and runtime (goroutines, heap_bytes, allocs,
+hosts: machines to which connect forwards it), left_out (servers that are not served for
+what is wrong with their entries: name, why) and runtime (goroutines, heap_bytes, allocs,
 alloc_bytes, fds).`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			params := control.StatusParams{Memory: true}

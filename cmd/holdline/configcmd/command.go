@@ -51,7 +51,8 @@ func NewCommand(proc *cmdenv.Process) *cobra.Command {
 		Use:   "check [FILE]",
 		Short: "Check a configuration file: its mistakes by line and column",
 		Long: `Check a configuration file: mistakes are named by line and column, and the exit code
-is 1. So is a server that Holdline cannot use at all. What is no mistake but most likely has no effect is named on stderr, with exit
+is 1. So is it for a server that Holdline leaves out, for a mistake in its entry or
+for the transport sse; the others are served. What is no mistake but most likely has no effect is named on stderr, with exit
 code 0: an identity as which no client is known to have connected, and a rule that
 names nothing that servers have listed.`,
 		Args: cobra.MaximumNArgs(1),
@@ -75,7 +76,7 @@ names nothing that servers have listed.`,
 			if err != nil {
 				return err
 			}
-			if err := unspoken(&cfg); err != nil {
+			if err := unusable(&cfg); err != nil {
 				return err
 			}
 			// Warnings go to stderr and do not change the exit code, since a rule may be
@@ -89,15 +90,13 @@ names nothing that servers have listed.`,
 	return cmd
 }
 
-// unspoken returns an error for the servers that are switched on and have a transport that Holdline
-// does not speak. The daemon leaves these out and serves the others, so a file with one is valid.
-func unspoken(cfg *config.Config) error {
+// unusable returns an error for the servers that the daemon leaves out: their entries have mistakes, or a
+// transport that Holdline does not speak. The others are served.
+func unusable(cfg *config.Config) error {
 	var all []error
-	for _, name := range slices.Sorted(maps.Keys(cfg.Servers)) {
-		s, _ := cfg.Server(name)
-		if err := s.Unspoken(); err != nil {
-			all = append(all, fmt.Errorf("mcpServers.%s: %w", name, err))
-		}
+	wrong := cfg.Unusable()
+	for _, name := range slices.Sorted(maps.Keys(wrong)) {
+		all = append(all, fmt.Errorf("mcpServers.%s: %w", name, wrong[name]))
 	}
 	return errors.Join(all...)
 }

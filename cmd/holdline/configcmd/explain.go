@@ -167,11 +167,11 @@ func explain(
 	e.Contract, _ = s.Contract(own)
 	e.Allowed, e.Why = rules.Explain(who, server, own)
 	// These outweigh what the rules say.
-	switch {
+	switch err := s.Unusable(); {
+	case err != nil:
+		e.Allowed, e.Why = false, "mcpServers."+server+": "+err.Error()
 	case !s.Enabled:
 		e.Allowed, e.Why = false, "mcpServers."+server+" is disabled: holdline servers enable "+server
-	case s.Transport == config.SSE:
-		e.Allowed, e.Why = false, "mcpServers."+server+" has the transport sse, which holdline does not speak"
 	case e.Allowed && !rules.Reaches(who, server):
 		e.Allowed, e.Why = false, "the lists of "+who.String()+" hide the whole server"
 	}

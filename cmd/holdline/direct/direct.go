@@ -151,6 +151,9 @@ func Run(proc *cmdenv.Process, server string) error {
 		names := cmp.Or(strings.Join(slices.Sorted(maps.Keys(c.Servers)), ", "), "none")
 		return fmt.Errorf("%w: no server %q is configured; there is %s", cmdenv.ErrUsage, server, names)
 	}
+	if err := s.Unusable(); err != nil {
+		return fmt.Errorf("server %s: %w", server, err)
+	}
 	l, err := New(ctx, proc, path, "")
 	if err != nil {
 		return err

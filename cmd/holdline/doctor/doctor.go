@@ -23,9 +23,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -132,7 +134,8 @@ func Run(ctx context.Context, o Options) []Finding {
 func checkSurroundings(ctx context.Context, o *Options) []Finding {
 	ctx, cancel := context.WithTimeout(ctx, limit())
 	defer cancel()
-	found := []Finding{checkConfiguration(*o), checkStateDir(*o), checkSmall(o.Program)}
+	found := append([]Finding{checkConfiguration(*o)}, checkLeftOut(o.Loaded)...)
+	found = append(found, checkStateDir(*o), checkSmall(o.Program))
 	found = append(found, checkSystemd(ctx, *o)...)
 	found = append(found, checkLaunchd(ctx, *o)...)
 	found = append(found, checkMachine(ctx, o)...)
@@ -158,6 +161,21 @@ func checkConfiguration(o Options) Finding {
 		f.What += " (not there: all defaults)"
 	}
 	return f
+}
+
+// checkLeftOut returns a finding for each server that the daemon leaves out although nobody has switched it
+// off. c is nil if the file could not be read.
+func checkLeftOut(c *config.Config) (found []Finding) {
+	if c == nil {
+		return nil
+	}
+	wrong := c.Unusable()
+	for _, name := range slices.Sorted(maps.Keys(wrong)) {
+		f := Finding{Check: "server " + name}
+		found = append(found, f.with(Problem, wrong[name].Error(), "agents do not have its tools; the other servers are served",
+			"correct its entry; a running daemon reads the file by itself"))
+	}
+	return found
 }
 
 // checkStateDir checks that the daemon can write into its state directory, and that other

@@ -88,7 +88,9 @@ func checkLogins(o Options) []Finding {
 				"set the clock of this machine: timedatectl set-ntp true")
 		}
 	}
-	found = append(found, unusedLogins(store, used)...)
+	if len(o.Loaded.Unusable()) == 0 { // else one may be of a server whose entry cannot be read
+		found = append(found, unusedLogins(store, used)...)
+	}
 	found = append(found, longLocks(dir)...)
 	getenv := func(name string) string { return command.Variable(o.Environ, name) }
 	browser := o.Loaded.Logins.Browser

@@ -290,7 +290,7 @@ func (p *Plan) readOwn() error {
 	} else if err != nil {
 		return fmt.Errorf("reading holdline's configuration %s: %w", p.Config, err)
 	}
-	c, err := config.Parse(p.Config, p.own.before)
+	c, err := config.ParseForUse(p.Config, p.own.before)
 	if err != nil {
 		return err
 	}
@@ -322,7 +322,7 @@ func (p *Plan) planOwn() error {
 		err = p.own.edit(doc)
 	}
 	if err == nil {
-		_, err = config.Parse(p.Config, p.own.after)
+		err = config.CheckEdit(p.Config, p.own.before, p.own.after)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", p.Config, err)

@@ -57,7 +57,7 @@ keep_alive_ms, card, contract, allow, deny, projects, pin, timeout_ms,
 max_timeout_ms, start_timeout_ms, max_concurrent, max_restarts, restart_window_ms,
 circuit_threshold, circuit_reset_ms, inherit_env, confine, write, network, held_by
 (what holds a confined server), limits, limits_held_by (with get), unset (variables that the server needs and that are
-not set), login (of a server by address: state, account, issuer,
+not set), left_out (why it is not served though nobody has disabled it), login (of a server by address: state, account, issuer,
 resource, scopes, wanted_scopes, expires_unix_ms, renews, why, since_unix_ms,
 next_try_unix_ms; no secret), live (how a running daemon has it: an object
 as under "servers" in status --json).`,
@@ -110,6 +110,7 @@ type server struct {
 
 	HeldBy       string          `json:"held_by,omitempty"`        // what holds it, if it is confined
 	LimitsHeldBy string          `json:"limits_held_by,omitempty"` // what holds its limits; of servers get
+	LeftOut      string          `json:"left_out,omitempty"`       // why it is left out, for people
 	Unset        []string        `json:"unset,omitempty"`
 	Login        *control.Login  `json:"login,omitempty"` // of a server by address
 	Live         *control.Server `json:"live,omitempty"`  // nil without a daemon that hosts it
@@ -118,7 +119,12 @@ type server struct {
 // serverOf returns the settings of a server as they are printed, with the variables that it
 // lacks. Live is left out.
 func serverOf(s config.Settings, unset []string) server {
+	leftOut := ""
+	if err := s.Unusable(); err != nil {
+		leftOut = err.Error()
+	}
 	return server{
+		LeftOut: leftOut,
 		Name: s.Name, Enabled: s.Enabled, Transport: s.Transport,
 		Command: s.Command, Args: redact.Args(s.Args), Cwd: s.Cwd, URL: redact.URL(s.URL),
 		Env: variables(s), Headers: names(s.Headers), Commands: commands(s), hosting: s.Values(), Unset: unset,
@@ -215,6 +221,11 @@ func (s *serversCommand) listServers(cmd *cobra.Command, _ []string) error {
 	confined.addLimits(slices.Collect(maps.Values(live)))
 	confined.Print(cmd.OutOrStdout())
 	for _, settings := range all {
+		if err := settings.Unusable(); err != nil {
+			console.Line(cmd.OutOrStdout(), 2, "%s: %v", settings.Name, err)
+		}
+	}
+	for _, settings := range all {
 		l := s.loginOf(&cfg, settings, live)
 		if l == nil || !settings.Enabled {
 			continue
@@ -297,7 +308,10 @@ func (s *serversCommand) loginOf(cfg *config.Config, settings config.Settings, l
 
 // state returns whether a server is enabled, in a word.
 func state(s config.Settings) string {
-	if s.Enabled {
+	switch {
+	case s.Unusable() != nil:
+		return "left out"
+	case s.Enabled:
 		return "enabled"
 	}
 	return "disabled"
@@ -344,6 +358,9 @@ func (s *serversCommand) showServer(cmd *cobra.Command, args []string) error {
 func printSettings(out io.Writer, settings config.Settings, unset []string, limitsHeldBy string) {
 	t := console.NewDetails(out, "SERVER", settings.Name)
 	t.Row("state", state(settings))
+	if err := settings.Unusable(); err != nil {
+		t.Row("why", err.Error())
+	}
 	t.Row("transport", settings.Transport)
 	t.Row("runs", runs(settings))
 	if settings.HasCommand() {

@@ -81,6 +81,10 @@ func (s *serversCommand) logIn(cmd *cobra.Command, args []string, o *loginOption
 		return err
 	}
 	if len(args) == 1 {
+		settings, _ := cfg.Server(args[0])
+		if err := settings.Unusable(); err != nil {
+			return fmt.Errorf("server %s: %w", args[0], err)
+		}
 		a, err := s.account(&cfg, args[0])
 		if err != nil {
 			return err

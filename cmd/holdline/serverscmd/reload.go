@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -17,7 +18,7 @@ import (
 )
 
 // NewReloadCommand returns the command reload. It fails if the file is refused, or if a server
-// could not be replaced. Agents stay connected meanwhile.
+// could not be replaced or is left out. Agents stay connected meanwhile.
 func NewReloadCommand(proc *cmdenv.Process) *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
@@ -26,8 +27,9 @@ func NewReloadCommand(proc *cmdenv.Process) *cobra.Command {
 		Long: `Read the configuration again. A server whose entry has changed is replaced once a
 process of the new entry has started and the calls in flight have ended. If the new
 entry does not start, the server goes on as before, and the command says why. The
-other servers go on. A file with an error is refused with its line and column, and
-the configuration in force stays.
+other servers go on. A server whose entry has a mistake is left out and named, with exit
+code 1. A file with another error is refused with its line and column, and the
+configuration in force stays.
 
 A file that is empty, has nothing but comments or is gone is refused, too, if it had
 settings: that would end all servers. If you mean it, answer yes, add --yes, or write {}
@@ -66,7 +68,11 @@ func reload(cmd *cobra.Command, proc *cmdenv.Process, yes bool) error {
 		what += ": it is not there, all defaults"
 	}
 	_ = console.Say(cmd, "%s: %s", answer.Path, what)
-	return attach.Unreplaced(&answer)
+	all := []error{attach.Unreplaced(&answer)}
+	for _, name := range slices.Sorted(maps.Keys(answer.LeftOut)) {
+		all = append(all, fmt.Errorf("%s: %s", name, answer.LeftOut[name]))
+	}
+	return errors.Join(all...)
 }
 
 // faultOf returns the fault that the daemon has answered with, or nil if err is another error.

@@ -56,6 +56,9 @@ func (s *serversCommand) testServer(cmd *cobra.Command, name string) error {
 	if !ok {
 		return config.NoServer(name, &cfg)
 	}
+	if err := settings.Unusable(); err != nil {
+		return fmt.Errorf("server %s: %w", name, err)
+	}
 	ctx, cancel := context.WithCancel(cmd.Context())
 	defer cancel()
 	l, err := direct.New(ctx, s.proc, path, "")

@@ -61,6 +61,9 @@ func EnableServer(ctx context.Context, path, name string, on bool) (changed bool
 		if !ok {
 			return config.NoServer(name, &before)
 		}
+		if err := s.Unusable(); err != nil && !s.Enabled { // what is wrong is more than the switch
+			return fmt.Errorf("server %s: %w", name, err)
+		}
 		if s.Enabled == on {
 			return nil
 		}
@@ -102,10 +105,11 @@ func SetKey(ctx context.Context, path string, k config.Key, value string) error 
 				return config.NoServer(k[1], &before)
 			}
 		}
+		data := x.Bytes()
 		if err := x.Set(text, k...); err != nil {
 			return err
 		}
-		return plainErrors(config.Parse(path, x.Bytes()))
+		return plainErrors(config.CheckEdit(path, data, x.Bytes()))
 	})
 }
 
@@ -113,10 +117,11 @@ func SetKey(ctx context.Context, path string, k config.Key, value string) error 
 // It reports whether the file had it.
 func UnsetKey(ctx context.Context, path string, k config.Key) (had bool, err error) {
 	err = editFile(ctx, path, func(x *jsonedit.File, _ config.Config) error {
+		data := x.Bytes()
 		if had = x.Remove(k...); !had {
 			return nil
 		}
-		return plainErrors(config.Parse(path, x.Bytes()))
+		return plainErrors(config.CheckEdit(path, data, x.Bytes()))
 	})
 	return had && err == nil, err
 }
@@ -137,16 +142,15 @@ func checkServer(name string, server []byte) error {
 	}
 	text := fmt.Appendf(nil, "{\"mcpServers\": {%s: %s\n}}", key, server)
 	cfg, err := config.Parse("", text)
-	if err = plainErrors(cfg, err); err != nil {
+	if err = plainErrors(err); err != nil {
 		return err
 	}
 	s, _ := cfg.Server(name)
-	return s.Unspoken()
+	return s.Unusable()
 }
 
-// plainErrors returns the mistakes that [config.Parse] has found without their places, for a text
-// that no file has.
-func plainErrors(_ config.Config, err error) error {
+// plainErrors returns the mistakes of a configuration without their places, for a text that no file has.
+func plainErrors(err error) error {
 	var many interface{ Unwrap() []error }
 	if !errors.As(err, &many) {
 		return err
@@ -161,10 +165,10 @@ func plainErrors(_ config.Config, err error) error {
 	return errors.Join(plain...)
 }
 
-// editFile changes the file at path, which must be valid.
+// editFile changes the file at path, which must be valid but for servers that are left out.
 func editFile(ctx context.Context, path string, change func(x *jsonedit.File, before config.Config) error) error {
 	return replaceFile(ctx, path, func(data []byte) ([]byte, error) {
-		before, err := config.Parse(path, data)
+		before, err := config.ParseForUse(path, data)
 		if err != nil {
 			return nil, err
 		}

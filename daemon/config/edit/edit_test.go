@@ -195,10 +195,12 @@ func TestEditRefuses(t *testing.T) {
 		{text, adds(t, "b", `"y"`), "the server's JSON wants an object"},
 		{text, removes(t, "b"), "server b is not configured"},
 		{text, enables(t, "b", true), "server b is not configured"},
+		{`{"mcpServers": {"a": {}}}`, enables(t, "a", false), "server a: its entry is wrong"},
+		{`{"mcpServers": {"a": {}}}`, adds(t, "b", `{}`), "mcpServers.b: wants a command or a url"},
 		{
-			`{"mcpServers": {"a": {}}}`,
+			`{"mcpServers": {"a": {}}, "no_key": 1}`,
 			adds(t, "b", `{"command": "y"}`),
-			path + ":1:22: mcpServers.a: wants a command or a url",
+			path + `:1:27: unknown key "no_key"`,
 		},
 		{`{`, removes(t, "a"), path + ":1:2: "},
 	} {

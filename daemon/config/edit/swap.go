@@ -75,7 +75,7 @@ func replaceFile(ctx context.Context, path string, change func(data []byte) (aft
 	case bytes.Equal(after, data):
 		return nil
 	}
-	if _, err := config.Parse(path, after); err != nil {
+	if err := config.CheckEdit(path, data, after); err != nil {
 		return fmt.Errorf("the file would not be valid any more, and was left as it is: %w", err)
 	}
 	if err := ownfile.Replace(path, "."+filepath.Base(path)+".*", after, mode, true, nil); err != nil {
