@@ -68,7 +68,7 @@ func busyStatus() control.StatusAnswer {
 func troubledStatus() control.StatusAnswer {
 	s := busyStatus()
 	s.Daemon.ConfigRefused = s.Daemon.Config + ":3:9: mcpServers.files.comand: holdline has no such key"
-	s.Servers[0].State, s.Servers[0].Ejected = "ejected", true
+	s.Servers[0].State, s.Servers[0].Ejected, s.Servers[0].Active = "ejected", true, false
 	s.Servers[0].LastFault = fault.New(fault.SpawnFailure, fault.Server, "initialize",
 		"server files did not come up: exit code 1: %s", strings.Repeat("npm error 404 Not Found ", 12))
 	s.Servers[0].LastFaultMS = time.Now().Add(-3 * time.Minute).UnixMilli()

@@ -53,6 +53,7 @@ var Variables = []string{
 	"DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY",
 	"XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME", // the last one has units of systemd
 	socket.Env, "HOLDLINE_CONFIG", "HOLDLINE_CLAUDE_BIN", "HOLDLINE_CODEX_BIN",
+	"CODEX_HOME", // it shows which directories of the PATH are of one conversation; servers do not get it
 }
 
 // DaemonLog is the log of daemons that are started on demand, in the state directory.
