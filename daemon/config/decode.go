@@ -406,8 +406,8 @@ func field(t reflect.Type, key string) int {
 // keys returns the keys of the struct's fields.
 func keys(t reflect.Type) []string {
 	var out []string
-	for i := range t.NumField() {
-		if name := t.Field(i).Tag.Get("json"); name != "" {
+	for f := range t.Fields() {
+		if name := f.Tag.Get("json"); name != "" {
 			out = append(out, name)
 		}
 	}

@@ -125,7 +125,7 @@ func serverOf(s config.Settings, unset []string) server {
 	}
 	return server{
 		LeftOut: leftOut,
-		Name: s.Name, Enabled: s.Enabled, Transport: s.Transport,
+		Name:    s.Name, Enabled: s.Enabled, Transport: s.Transport,
 		Command: s.Command, Args: redact.Args(s.Args), Cwd: s.Cwd, URL: redact.URL(s.URL),
 		Env: variables(s), Headers: names(s.Headers), Commands: commands(s), hosting: s.Values(), Unset: unset,
 		HeldBy: launch.HeldBy(&s),
