@@ -463,7 +463,7 @@ func TestEveryFaultPoint(t *testing.T) {
 	walked := map[string]bool{}
 	for _, c := range slices.Concat(daemonCrashes, workerCrashes, engineCrashes, proxyCrashes, stopCrashes,
 		aloneCrashes, serverCrashes, askCrashes, questionCrashes, loginCrashes, longCrashes, panelCrashes, sayCrashes,
-		taskCrashes, answerCrashes) {
+		taskCrashes, answerCrashes, unreadCrashes) {
 		walked[c.point] = true
 	}
 	points := faultPoints(t)

@@ -3,6 +3,7 @@ package e2e
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"holdline/daemon/calls"
@@ -72,6 +73,52 @@ func TestRecordUnreadableForAMoment_OnlyItsServerWaits(t *testing.T) {
 			}
 			late.rest()
 			a.rest(pending, other)
+		})
+	}
+}
+
+// unreadCrashes are deaths of a daemon that has tried for as long as an error may take to pass, just before the
+// record counts as damaged.
+var unreadCrashes = []crash{{point: "hosted.unread"}, {point: "consult.unread"}}
+
+// TestDaemonDiesBeforeARecordIsGivenUp_NextOneReadsIt kills a daemon at each of these deaths. The next one can
+// read the record, and goes on as if the error had never been.
+func TestDaemonDiesBeforeARecordIsGivenUp_NextOneReadsIt(t *testing.T) {
+	t.Parallel()
+	for _, c := range unreadCrashes {
+		t.Run(c.String(), func(t *testing.T) {
+			t.Parallel()
+			p, a := damagePlace(t)
+			id, path, want := 0, "", "e"
+			if c.point == "consult.unread" {
+				id, want = a.call("consult", p.slow(0.5)), "the one answer"
+				p.untilSteps(1)
+				path = p.damaged("home/.local/state/holdline/consults/*/job.json")
+			} else {
+				id = a.call("m__effect", map[string]any{"token": "e", "until": p.latch("e")})
+				p.untilEffect("begin e")
+				path = p.damaged("run/holdline/w/sm-*/" + process.FileState)
+			}
+			fault := filepath.Join(p.dir, faultDir, faultUnread)
+			if err := os.WriteFile(fault, []byte(path), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			p.dieAs(c.point, death{})
+			kill9(t, p.pid(0))
+			waitFor(t, "the daemon's death", func() bool { return p.died(c.point) })
+			if err := os.Remove(fault); err != nil {
+				t.Fatal(err)
+			}
+			if c.point == "hosted.unread" {
+				p.letThrough("e")
+			}
+			if x := a.wait(id); !strings.HasPrefix(x.text(), want) {
+				t.Errorf("the answer: %s", x.raw)
+			}
+			if calls, steps := p.effectsOf("begin e"), p.steps(); calls+steps/2 != 1 {
+				t.Errorf("%d calls were made, and %d of the consult's two steps", calls, steps)
+			}
+			a.rest(id)
 		})
 	}
 }
