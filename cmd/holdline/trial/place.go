@@ -120,10 +120,10 @@ func changes(before, after map[string]string) map[string]bool {
 
 // hijacked returns a script that stands for a Claude Code that was taken over. It
 // answers questions about its version and options as Claude Code does. When it runs,
-// it makes each attempt that is a command, with a limit of ten seconds. Then it
-// creates the file control, which it may write: if control exists, the attempts were
-// made.
-func hijacked(p *places, all []attempt, control string) string {
+// it makes each attempt that is a command, with a limit of ten seconds. If it then can
+// write where it may, in its temporary directory, its result is [controlText]: the
+// attempts were made.
+func hijacked(p *places, all []attempt) string {
 	return `#!/bin/sh
 case "$*" in
 --version) echo '2.1.329 (Claude Code)'; exit ;;
@@ -131,9 +131,11 @@ case "$*" in
   echo '--settings --setting-sources --restricted'; exit ;;
 esac
 read -r prompt
-` + shellAttempts(p, all) + "timeout 10 bash -c " + shellword.Quote(": > "+shellword.Quote(control)) + `
+` + shellAttempts(p, all) + `
+result=done
+timeout 10 bash -c ': > "${TMPDIR:?}/own"' && result=` + controlText + `
 echo '{"type":"result","subtype":"success","is_error":false,' \
-  '"num_turns":1,"result":"done","session_id":"selftest"}'
+  '"num_turns":1,"result":"'"$result"'","session_id":"selftest"}'
 `
 }
 
@@ -149,15 +151,15 @@ func shellAttempts(p *places, all []attempt) string {
 	return b.String()
 }
 
-// agentControl is what the program of [hijackedAgent] says once it has made the attempts.
-const agentControl = "control-42"
+// controlText is what the programs of [hijacked] and [hijackedAgent] say once they have made the attempts.
+const controlText = "control-42"
 
 // hijackedAgent returns a script that stands for an agent that was taken over. It speaks the Agent
 // Client Protocol, and makes the attempts when it gets its prompt. If it then can write where it
 // may, it says so: a machine on which it can write nothing at all would prove nothing.
 func hijackedAgent(p *places, all []attempt) string {
 	const update = `{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":` +
-		`{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"` + agentControl + `"}}}}`
+		`{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"` + controlText + `"}}}}`
 	return `#!/bin/sh
 while IFS= read -r line; do
   id=${line#*\"id\":} id=${id%%,*} result='{}'

@@ -229,8 +229,7 @@ func (o *Options) tryByProgram(ctx context.Context, c *Column, all []attempt) er
 		return err
 	}
 	bin := filepath.Join(o.Dir, c.Name, "claude")
-	control := filepath.Join(p.home, ".claude", "own")
-	if err := os.WriteFile(bin, []byte(hijacked(p, all, control)), 0o700); err != nil { //nolint:gosec // a program
+	if err := os.WriteFile(bin, []byte(hijacked(p, all)), 0o700); err != nil { //nolint:gosec // a program
 		return err
 	}
 	before := readTree(p)
@@ -239,8 +238,7 @@ func (o *Options) tryByProgram(ctx context.Context, c *Column, all []attempt) er
 	if err != nil {
 		return err
 	}
-	_, ran := os.Lstat(control) // the program may write it, so it shows that the commands ran
-	c.judgeProgram(p, before, all, a, ran == nil)
+	c.judgeProgram(p, before, all, a, strings.Contains(a.Text, controlText))
 	return nil
 }
 
@@ -263,7 +261,7 @@ func (o *Options) tryByAgent(
 	if err != nil {
 		return err
 	}
-	c.judgeProgram(p, before, all, a, strings.Contains(a.Text, agentControl))
+	c.judgeProgram(p, before, all, a, strings.Contains(a.Text, controlText))
 	return nil
 }
 

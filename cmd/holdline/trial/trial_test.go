@@ -54,15 +54,14 @@ func TestAttempts(t *testing.T) {
 	t.Cleanup(func() { _ = os.Remove(p.shm) })
 	all := attempts()
 	script := filepath.Join(o.Dir, "taken")
-	if err := os.WriteFile(script, []byte(hijacked(p, all, filepath.Join(p.home, ".claude", "own"))),
-		0o700); err != nil {
+	if err := os.WriteFile(script, []byte(hijacked(p, all)), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	before := readTree(p)
 	cmd := exec.CommandContext(t.Context(), script)
 	cmd.Dir, cmd.Stdin = p.project, strings.NewReader("{}\n")
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + p.home}
-	if out, err := cmd.CombinedOutput(); err != nil {
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + p.home, "TMPDIR=" + o.Dir}
+	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), controlText) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	var c Column
