@@ -115,8 +115,8 @@ type Start struct {
 	Unprepared bool      // what it needs is not known yet
 }
 
-// patience returns how long a list waits for a server that has never listed. All lists
-// together wait only as long as the first one.
+// patience returns how long a list waits for a server that has never listed. All lists, and the
+// handshake before them, together wait only as long as the first one.
 func patience(s Start, now time.Time) time.Duration {
 	wait := listWait
 	switch {
@@ -337,7 +337,9 @@ func (d *Catalog) About(ctx context.Context, c tool.Caller) (tool.About, error) 
 	view := s.View(&c)
 	about := view.Offering.About()
 	if about == nil {
-		_, err := s.Ready(ctx, nil, c)
+		starting, cancel := context.WithTimeoutCause(ctx, patience(s.Start(&c), time.Now()), errStarting)
+		defer cancel() // after a list that has waited in vain it waits no more
+		_, err := s.Ready(starting, nil, c)
 		view = s.View(&c)
 		about = view.Offering.About()
 		if errors.Is(err, errStarting) {

@@ -31,6 +31,8 @@ type fakeServer struct {
 	start          time.Duration // until it is ready
 	failure        error         // of each start
 	asked          int           // how often it was started
+	unprepared     bool          // its start waits for the environment
+	begun          time.Time     // of the first start
 	rests, trouble *fault.Record
 }
 
@@ -75,6 +77,9 @@ func (s *fakeServer) NotLoggedIn(*upstream.Process, *fault.Record) {}
 
 func (s *fakeServer) Ready(ctx context.Context, _ dispatch.Limit, _ tool.Caller) (*upstream.Process, error) {
 	s.asked++
+	if s.begun.IsZero() {
+		s.begun = time.Now()
+	}
 	select {
 	case <-time.After(s.start):
 	case <-ctx.Done():
@@ -86,7 +91,7 @@ func (s *fakeServer) Ready(ctx context.Context, _ dispatch.Limit, _ tool.Caller)
 	return nil, s.failure
 }
 
-func (s *fakeServer) Start(*tool.Caller) Start { return Start{} }
+func (s *fakeServer) Start(*tool.Caller) Start { return Start{Begun: s.begun, Unprepared: s.unprepared} }
 
 func (s *fakeServer) Rests(_ *tool.Caller, start bool) *fault.Record {
 	if start {
@@ -444,6 +449,43 @@ func TestToolOfServer(t *testing.T) {
 	})
 }
 
+// TestLoginShellIsSlow_HandshakeAndFirstListWaitHalfASecond checks that the handshake of a session, its
+// first lists, and the look at why they are empty together wait half a second for a server whose
+// environment is not known yet.
+func TestLoginShellIsSlow_HandshakeAndFirstListWaitHalfASecond(t *testing.T) {
+	for _, pause := range []time.Duration{0, 300 * time.Millisecond, time.Minute} { // before the first list
+		synctest.Test(t, func(t *testing.T) {
+			s := newServer("s", "t")
+			s.start, s.unprepared = time.Hour, true
+			d, who := newCatalog(nil, s), tool.Caller{Only: "s"}
+			var waited time.Duration
+			timed := func(f func()) {
+				begun := time.Now()
+				f()
+				waited += time.Since(begun)
+			}
+			about := func() {
+				if _, err := d.About(t.Context(), who); err != nil {
+					t.Errorf("the handshake: %v", err)
+				}
+			}
+			timed(about)
+			time.Sleep(pause)
+			for _, method := range []string{mcp.ToolsList, mcp.PromptsList} {
+				timed(func() {
+					if list, ok := d.List(t.Context(), who, method); !ok || len(list.Entries) > 0 {
+						t.Errorf("%s: %v, %v", method, list.Entries, ok)
+					}
+				})
+			}
+			timed(about)
+			if want := max(unreadyList-pause, aboutWait); waited != want {
+				t.Errorf("with %v before the first list they wait %v, want %v", pause, waited, want)
+			}
+		})
+	}
+}
+
 // TestPatience checks how long a request for lists waits for a server that has not listed
 // anything yet: as long as the first such request in all, and hardly for a server that has
 // just failed to start.
@@ -465,6 +507,10 @@ func TestPatience(t *testing.T) {
 			nextList - 300*time.Millisecond,
 		},
 		{"without its environment", Start{Unprepared: true}, unreadyList},
+		{
+			"its start waits for its environment", Start{Begun: ago(200 * time.Millisecond), Unprepared: true},
+			unreadyList - 200*time.Millisecond,
+		},
 	} {
 		if got := patience(tc.is, now); got != tc.want {
 			t.Errorf("%s: it is waited for %v, want %v", tc.name, got, tc.want)
