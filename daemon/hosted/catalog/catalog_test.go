@@ -91,7 +91,9 @@ func (s *fakeServer) Ready(ctx context.Context, _ dispatch.Limit, _ tool.Caller)
 	return nil, s.failure
 }
 
-func (s *fakeServer) Start(*tool.Caller) Start { return Start{Begun: s.begun, Unprepared: s.unprepared} }
+func (s *fakeServer) Start(*tool.Caller) Start {
+	return Start{Begun: s.begun, Unprepared: s.unprepared}
+}
 
 func (s *fakeServer) Rests(_ *tool.Caller, start bool) *fault.Record {
 	if start {
@@ -508,7 +510,8 @@ func TestPatience(t *testing.T) {
 		},
 		{"without its environment", Start{Unprepared: true}, unreadyList},
 		{
-			"its start waits for its environment", Start{Begun: ago(200 * time.Millisecond), Unprepared: true},
+			"its start waits for its environment",
+			Start{Begun: ago(200 * time.Millisecond), Unprepared: true},
 			unreadyList - 200*time.Millisecond,
 		},
 	} {
