@@ -289,6 +289,31 @@ func NamesSecret(name string) bool {
 		slices.ContainsFunc(secretWords, func(w string) bool { return slices.Contains(words, w) })
 }
 
+// IsPlace reports whether a value is a path, a list of paths, or an address without a password or a token: people need
+// those to understand what a server says.
+func IsPlace(value string) bool {
+	if Text(value) != value {
+		return false
+	}
+	if strings.Contains(value, "://") {
+		return URL(value) == value
+	}
+	return paths().MatchString(value)
+}
+
+// paths are one or more paths, the first of at least two names, with : between them. Parts of a name may look like a
+// key, as in /nix/store.
+var paths = lazyregexp.New(`^(~|\.\.?)?(/[\w.@+,%= -]+){2,}/?(:(~|\.\.?)?(/[\w.@+,%= -]+)+/?)*$`)
+
+// IsWords reports whether a value is nothing but words of one case and numbers, with punctuation between them:
+// eu-west-1, read,write, db.internal:5432.
+func IsWords(value string) bool { return Text(value) == value && plain().MatchString(value) }
+
+// plain is what [IsWords] looks for.
+var plain = lazyregexp.New(`^` + plainWord + `([-_.:/, ]+` + plainWord + `)*$`)
+
+const plainWord = `([A-Z]?[a-z]+|[A-Z]+|[0-9]{1,6}|[a-z][0-9]{1,2})`
+
 // Mask returns what a process says with [Hidden] in place of each of the secrets, which must be
 // sorted longest first, and of tokens that it has from elsewhere: see [Text].
 func Mask(s string, secrets []string) string {

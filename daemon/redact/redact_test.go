@@ -77,3 +77,41 @@ func TestText(t *testing.T) {
 		}
 	}
 }
+
+// TestValuesThatPeopleNeed_AreNoSecrets checks which values of variables, whose names do not say that they are
+// secret, are paths and addresses, or words.
+func TestValuesThatPeopleNeed_AreNoSecrets(t *testing.T) {
+	for value, want := range map[string]struct{ place, words bool }{
+		"/home/ada/projects/shop":                          {true, false},
+		"~/.kube/config":                                   {true, false},
+		"./data/a b/x_1.json":                              {true, false},
+		"/nix/store/0c1x2y3z4a5b6c7d8e9f0g1h2i3j4k5l-node": {true, false}, // a part of it looks like a key
+		"/usr/local/bin:/usr/bin:/bin":                     {true, false},
+		"https://db.internal:8080/v2/items":                {true, true},
+		"postgres://db.internal/shop":                      {true, true},
+
+		"postgres://ada:hunter22@db.internal/shop":       {false, false},
+		"https://a.example/mcp?api_key=0123456789abcdef": {false, false},
+		"/home/ada/sk-0123456789abcdef":                  {false, false},
+		"/4Zk2nQpXw91LmT8":                               {false, false},
+
+		"production":       {false, true},
+		"eu-west-1":        {false, true},
+		"db.internal:5432": {false, true},
+		"read,write":       {false, true},
+
+		"hunter2hunter2":                       {false, false},
+		"dE4dBeefdE4dBeef":                     {false, false},
+		"0f8fad5b-d9cb-469f-a165-70867728950e": {false, false},
+		"ghp_abcdefghijklmnop0123":             {false, false},
+		"12345678":                             {false, false},
+		"":                                     {false, false},
+	} {
+		if got := IsPlace(value); got != want.place {
+			t.Errorf("IsPlace(%q) = %v", value, got)
+		}
+		if got := IsWords(value); got != want.words {
+			t.Errorf("IsWords(%q) = %v", value, got)
+		}
+	}
+}

@@ -107,7 +107,7 @@ func (a Around) Process(s config.Settings) (Process, error) {
 		p.Dir = filepath.Join(cmp.Or(a.Root, a.Home), p.Dir)
 	}
 	p.Env = Environment(s.InheritEnv, a.Environ, env)
-	p.Secrets = secrets(env, slices.Concat(e.used, redact.Secrets(p.Args)))
+	p.Secrets = secrets(mayBeSecret(s, env), slices.Concat(e.used, redact.Secrets(p.Args)))
 	return p, nil
 }
 
@@ -139,6 +139,17 @@ func (e *expander) lookFirst(env map[string]string) {
 		}
 		return value, true
 	}
+}
+
+// mayBeSecret returns the variables of a server without those that are no secret: their names do not say so, and their
+// values are paths or addresses, or words that stand in the file itself.
+func mayBeSecret(s config.Settings, env map[string]string) map[string]string {
+	some := maps.Clone(env)
+	maps.DeleteFunc(some, func(name, value string) bool {
+		written := s.Env[name].Reveal() == value
+		return !redact.NamesSecret(name) && (redact.IsPlace(value) || written && redact.IsWords(value))
+	})
+	return some
 }
 
 // optional matches a value that is one variable, which need not be set: then

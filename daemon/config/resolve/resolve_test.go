@@ -212,3 +212,17 @@ func TestThere(t *testing.T) {
 		t.Errorf("the command failed, and There says %v", err)
 	}
 }
+
+// TestPathInAVariable_StaysReadable checks which variables of a server are hidden where they turn up: those that are
+// secret by their names, by their looks or by where they come from, and no others.
+func TestPathInAVariable_StaysReadable(t *testing.T) {
+	s, _ := parsed(t, `"a": {"command": "x", "args": ["--token", "${GIVEN}"], "env": {
+		"DATA_DIR": "/srv/data/shop", "MODE": "read-write", "KUBE": "${KUBE}", "REGION": "${REGION:-eu-west}",
+		"API_KEY": "/srv/keys/one", "ODD": "a1B2c3D4e5", "NOTE": "${NOTE}", "GIVEN": "fifteen-words"}}`).Server("a")
+	p, err := Around{Variables: []string{"KUBE=/home/u/.kube/config", "NOTE=a-word-from-elsewhere"}}.Process(s)
+	slices.Sort(p.Secrets)
+	want := []string{"/srv/keys/one", "a-word-from-elsewhere", "a1B2c3D4e5", "fifteen-words"} // REGION is too short
+	if err != nil || !slices.Equal(p.Secrets, want) {
+		t.Errorf("hidden are %q, %v, want %q", p.Secrets, err, want)
+	}
+}
