@@ -7,8 +7,11 @@ import (
 	"strings"
 	"time"
 
+	"holdline/daemon/command"
+	"holdline/daemon/config"
 	"holdline/daemon/heap"
 	"holdline/daemon/policy"
+	"holdline/daemon/redact"
 	"holdline/daemon/telemetry"
 	"holdline/daemon/tool"
 	"holdline/daemon/trouble"
@@ -136,10 +139,56 @@ func (d *Daemon) look() (control.StatusAnswer, telemetry.Health) {
 // showStatus answers the command status.
 func (d *Daemon) showStatus(ctx context.Context, p control.StatusParams, _ Progress) (any, error) {
 	s := d.status()
+	s.Differs = d.differences(s.Sessions)
 	if p.Memory {
 		d.addMemory(ctx, &s)
 	}
 	return s, nil
+}
+
+// differences returns in which variables that decide what a server works on, and that its entry keeps, the
+// environment of an agent is another than the one with which the server was started. It reads the
+// environments of the processes, whose values go nowhere; a system that does not show them has no differences.
+func (d *Daemon) differences(sessions []control.Session) []control.Difference {
+	byID := map[string]*control.Session{}
+	for i := range sessions {
+		if one := &sessions[i]; one.Socket == "" && one.State == "attached" { // the pid of a guest may be of another machine
+			byID[one.ID] = one
+		}
+	}
+	var all []control.Difference
+	for _, serving := range d.Servers.Serving() {
+		settings, _ := d.File.Current().Server(serving.Server)
+		for _, name := range keptVariables(&settings) {
+			has := process.Variable(serving.PID, name)
+			for _, id := range serving.Sessions {
+				one := byID[id]
+				if one == nil {
+					continue
+				}
+				if wants := process.Variable(one.PID, name); wants != "" && wants != has {
+					all = append(all, control.Difference{Server: serving.Server, Variable: name, Project: one.Cwd, Session: id})
+				}
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b control.Difference) int {
+		return cmp.Or(cmp.Compare(a.Server, b.Server), cmp.Compare(a.Variable, b.Variable), cmp.Compare(a.Session, b.Session))
+	})
+	return all
+}
+
+// keptVariables returns the names of variables that decide what programs work on, or are secrets, and that the
+// entry of a server has as they are in the environment.
+func keptVariables(s *config.Settings) []string {
+	var names []string
+	for name, value := range s.Env {
+		if own := strings.HasPrefix(value.Reveal(), "${"+name+":-") || value.Reveal() == "${"+name+"}"; own &&
+			(command.Selecting.Has(name) || redact.NamesSecret(name)) {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // addMemory adds to a status how much memory the processes take. What could not be measured in

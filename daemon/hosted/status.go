@@ -11,6 +11,7 @@ import (
 	"holdline/daemon/hosted/serverlog"
 	"holdline/daemon/hosted/stage"
 	"holdline/daemon/hosted/startup"
+	"holdline/daemon/hosted/upstream"
 	"holdline/daemon/listing"
 	"holdline/daemon/policy"
 	"holdline/protocol/control"
@@ -31,6 +32,43 @@ func (m *Manager) Status() []control.Server {
 		latest := s.offers.Latest()
 		st.Notes = slices.Concat(latest.Cut(), listing.Clashes(name, latest, owners), s.spec.Scope.Overreach(s.beyond))
 		list = append(list, st)
+	}
+	return list
+}
+
+// Serving is a process of a server, with those that it serves.
+type Serving struct {
+	Server   string
+	PID      int      // of what its worker has started on this machine
+	Sessions []string // ids, without commands
+}
+
+// Serving returns the processes on this machine that serve sessions, in no order.
+func (m *Manager) Serving() []Serving {
+	found := map[*upstream.Process]*Serving{}
+	m.hub.Mu.Lock()
+	for name, s := range m.servers {
+		for inst := range s.instancesLocked() {
+			if inst.up == nil || inst.up.State == stage.Exited {
+				continue
+			}
+			one := &Serving{Server: name}
+			for session, c := range m.hub.Clients {
+				if who := c.Caller(); who.Number != 0 && inst.sharedByLocked(session, c) {
+					one.Sessions = append(one.Sessions, strconv.FormatInt(who.Number, 10))
+				}
+			}
+			found[inst.up] = one
+		}
+	}
+	m.hub.Mu.Unlock()
+	var list []Serving
+	for up, one := range found {
+		if w := up.Worker(); w != nil {
+			if one.PID = w.Status().ChildPID; one.PID != 0 {
+				list = append(list, *one)
+			}
+		}
 	}
 	return list
 }

@@ -77,6 +77,10 @@ func All(s *control.StatusAnswer) []Trouble {
 			all = append(all, Trouble{What: "No guest can connect to socket " + one.Name, Why: one.Trouble, Bad: true})
 		}
 	}
+	for i := range s.Differs {
+		what, fix := s.Differs[i].Words()
+		all = append(all, Trouble{Server: s.Differs[i].Server, What: what, Bad: true, Fix: fix})
+	}
 	for i := range s.Servers {
 		all = append(all, OfServer(&s.Servers[i])...)
 	}

@@ -280,6 +280,24 @@ type StatusAnswer struct {
 	Runtime  Runtime   `json:"runtime"`
 	Sockets  []Socket  `json:"sockets,omitempty"` // of guests
 	LeftOut  []LeftOut `json:"left_out,omitempty"`
+	// Differs is only in the answer to [Status].
+	Differs []Difference `json:"differs,omitempty"`
+}
+
+// Difference is a variable by which a server chooses what it works on, and of which an agent that uses the server
+// has another value than the server was started with.
+type Difference struct {
+	Server   string `json:"server"`
+	Variable string `json:"variable"`
+	Project  string `json:"project"` // directory of the agent
+	Session  string `json:"session"` // id
+}
+
+// Words returns the difference, and what to do about it, for people.
+func (d *Difference) Words() (what, fix string) {
+	return "works with another " + d.Variable + " than the agent in " + d.Project + " has",
+		"if the agent's is right there, write it into the entry's env, or set it for your login shell; then: " +
+			"holdline servers restart " + d.Server
 }
 
 // LeftOut is a server of the configuration that is not served, although nobody has switched it off.

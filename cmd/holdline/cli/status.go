@@ -64,7 +64,8 @@ today: a list of identity, cost_usd, consults, max_usd, max_consults;
 window: kind, status, used, reset_unix_ms, text), cache (of servers' answers: hits,
 misses, entries, bytes), sockets (of guests: name, path, identity, disabled, trouble,
 hosts: machines to which connect forwards it), left_out (servers that are not served for
-what is wrong with their entries: name, why) and runtime (goroutines, heap_bytes, allocs,
+what is wrong with their entries: name, why), differs (variables of which an agent has another
+value than its server was started with: server, variable, project, session) and runtime (goroutines, heap_bytes, allocs,
 alloc_bytes, fds).`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			params := control.StatusParams{Memory: true}

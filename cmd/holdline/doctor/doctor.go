@@ -310,6 +310,11 @@ func checkDaemon(ctx context.Context, o Options, conn net.Conn, path string) []F
 	if d := status.Daemon; d.Degraded != "" {
 		add("daemon health", d.Degraded, "the daemon works with less than it should", "holdline logs")
 	}
+	for i := range status.Differs {
+		what, fix := status.Differs[i].Words()
+		add("environment of server "+status.Differs[i].Server, what,
+			"the server may work on something else than the agent's user means", fix)
+	}
 	if d := status.Daemon; d.ConfigRefused != "" {
 		why := "the daemon goes on with the configuration before it"
 		if d.ConfigCopy != "" {
