@@ -86,6 +86,7 @@ func TestImport_LeavesServersThatDoNotStart(t *testing.T) {
 			"args": []string{
 				"-c",
 				`read line; echo '{"jsonrpc":"2.0","id":1,"error":{"code":-32000,"message":"no licence"}}'
+					read line; echo '{"jsonrpc":"2.0","id":2,"error":{"code":-32000,"message":"no licence"}}'
 					cat >/dev/null`,
 			},
 		},

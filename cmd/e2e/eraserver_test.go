@@ -248,9 +248,10 @@ func (s *eraServer) handle(m *eraMessage, of *talk, done <-chan struct{}, out fu
 		<-done
 	case "tools/list":
 		var tools []string
-		for _, name := range []string{"about", "echo", "count", "wait", "cancelled", "log", "ask"} {
+		for _, name := range []string{"echo", "count", "wait", "cancelled", "log", "ask"} {
 			tools = append(tools, fmt.Sprintf(`{"name":%q,"inputSchema":{"type":"object"}}`, name))
 		}
+		tools = append(tools, `{"name":"about","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true}}`)
 		list(`{"tools":[` + strings.Join(tools, ",") + `]}`)
 	case "prompts/list":
 		list(`{"prompts":[{"name":"greet"}]}`)

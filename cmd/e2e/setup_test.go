@@ -1,8 +1,10 @@
 package e2e
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -12,11 +14,13 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"holdline/cmd/holdline/importer"
+	"holdline/protocol/mcp"
 )
 
 // setupAnswer has the members of the JSON of setup that tests read.
@@ -29,7 +33,11 @@ type setupAnswer struct {
 		Clients []string
 		Entry   string
 		Tools   []string
-		Error   string
+		Called  []struct {
+			Tool, Outcome string
+			Failed        bool
+		}
+		Error string
 	}
 	Undone bool
 }
@@ -147,6 +155,89 @@ func TestSetup_MovesWhatWorks(t *testing.T) {
 	if out, errs, code := p.run("", "setup", "--yes", "--systemd"); code != exitFailure || out != "" ||
 		p.read(t, files[0]) != texts[files[0]] {
 		t.Errorf("setup without the service manager that it is to use: exit %d\n%s%s", code, out, errs)
+	}
+}
+
+// TestSetup_CallsOneReadOnlyToolOfEachServer checks that setup calls the tool that its plan names, once for
+// each server, through the entries of clients that speak different versions of MCP, to strict servers of
+// others; that --no-call calls none; and that a server whose entry lists its tools, but does not get a call
+// through, goes back to its client.
+func TestSetup_CallsOneReadOnlyToolOfEachServer(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t).login()
+	works := p.toolsEntry(nil)
+	delete(works, "holdline")
+	servers := map[string]any{"tools": works}
+	var refuse atomic.Bool
+	for name, revision := range map[string]string{"old": "2025-06-18", "new": mcp.Modern, "lost": "2025-11-25"} {
+		s := newEraServer(name, revision, name != "new", func(text string) { t.Errorf("%s: %s", name, text) })
+		at := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			b, err := io.ReadAll(r.Body)
+			if name == "lost" && refuse.Load() && bytes.Contains(b, []byte("tools/call")) {
+				http.Error(w, "this gateway lets no call through", http.StatusUnprocessableEntity)
+				return
+			}
+			if err != nil {
+				t.Error(err)
+			}
+			r.Body = io.NopCloser(bytes.NewReader(b))
+			s.ServeHTTP(w, r)
+		}))
+		t.Cleanup(at.Close)
+		servers[name] = map[string]any{"type": "http", "url": at.URL}
+	}
+	p.putHome(t, map[string]string{
+		".claude.json":       mustJSON(t, map[string]any{"mcpServers": servers}),
+		".codex/config.toml": p.codexServers(t, "tools"),
+	})
+	looks := func() int {
+		b, _ := os.ReadFile(p.effects()) // there is none before the first
+		return strings.Count(string(b), "look")
+	}
+	out := strings.Join(strings.Fields(p.must("setup", "--dry-run")), " ")
+	if !strings.Contains(out, "for 10s at most: about of lost, about of new, about of old, look of tools. --no-call") {
+		t.Errorf("the plan is\n%s", out)
+	}
+	if out := p.must("setup", "--dry-run", "--no-call"); strings.Contains(out, "look") {
+		t.Errorf("the plan with --no-call is\n%s", out)
+	}
+	check := func(want string, args ...string) {
+		t.Helper()
+		var answer setupAnswer
+		decode(t, p.must(append([]string{"setup", "--yes", "--json"}, args...)...), &answer)
+		var got []string
+		for _, c := range answer.Checked {
+			for _, one := range c.Called {
+				got = append(got, fmt.Sprintf("%s: %s %s %v", c.Entry, one.Tool, one.Outcome, one.Failed))
+			}
+			if c.Error != "" {
+				t.Errorf("%+v", c)
+			}
+		}
+		slices.Sort(got)
+		if got := strings.Join(got, ", "); got != want {
+			t.Errorf("setup %v has called %q, want %q", args, got, want)
+		}
+	}
+	check("", "--no-call")
+	if n := looks(); n != 0 {
+		t.Errorf("setup --no-call has called look %d times", n)
+	}
+	p.must("setup", "--undo")
+	check("lost: about answers false, new: about answers false, old: about answers false, tools: look answers false")
+	if n := looks(); n != 1 {
+		t.Errorf("setup has called look %d times", n)
+	}
+	p.must("setup", "--undo")
+	refuse.Store(true)
+	out, errs, code := p.run("", "setup", "--yes")
+	flat := strings.Join(strings.Fields(out), " ")
+	if code != exitOK || !strings.Contains(flat, "fails lost Claude Code: its tool about, called without arguments, fails: ") ||
+		!strings.Contains(flat, "lets no call through") || !strings.Contains(flat, "Done: 3 servers moved") {
+		t.Errorf("setup: exit %d\n%s%s", code, out, errs)
+	}
+	if n := looks(); n != 2 {
+		t.Errorf("setup, which has checked entries twice, has called look %d times", n-1)
 	}
 }
 

@@ -16,15 +16,18 @@ import (
 	"holdline/daemon/config/resolve"
 )
 
+// undiscovered begins a script that plays a server: it knows no server/discover.
+const undiscovered = `read -r discover; echo '{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"no"}}'; `
+
 // rooted plays a server that has one tool more if its client has a root, for which it asks.
-const rooted = `read -r begin; list='{"name":"a"}'
-echo '{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{}}}}'
+const rooted = undiscovered + `read -r begin; list='{"name":"a"}'
+echo '{"jsonrpc":"2.0","id":2,"result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{}}}}'
 read -r initialized; read -r tools
 case $begin in *roots*)
 	echo '{"jsonrpc":"2.0","id":"r","method":"roots/list"}'; read -r answer
 	case $answer in *file:///a/project*) list="$list,{\"name\":\"b\"}";; esac
 esac
-echo '{"jsonrpc":"2.0","id":2,"result":{"tools":['"$list"']}}'`
+echo '{"jsonrpc":"2.0","id":3,"result":{"tools":['"$list"']}}'`
 
 // TestTryDeclaresRoots checks that a server which is tried lists the same tools as below the
 // daemon, which has a root for the servers of a project and none for others.
@@ -32,8 +35,8 @@ func TestTryDeclaresRoots(t *testing.T) {
 	t.Parallel()
 	p := resolve.Process{Command: "/bin/sh", Args: []string{"-c", rooted}}
 	for root, want := range map[string][]string{"": {"a"}, "/a/project": {"a", "b"}} {
-		if got, err := ask(t.Context(), p, root, wanted{}, nil); err != nil || !slices.Equal(got, want) {
-			t.Errorf("with the root %q: %q, %v, want %q", root, got, err, want)
+		if got, err := ask(t.Context(), p, root, wanted{}, nil); err != nil || !slices.Equal(got.names, want) {
+			t.Errorf("with the root %q: %q, %v, want %q", root, got.names, err, want)
 		}
 	}
 }
@@ -80,8 +83,8 @@ func TestTryLeavesAProgramBehind(t *testing.T) {
 		"-c", `setsid sleep 60 2>&- & echo $! >"$0"` + "\n" + rooted, file,
 	}}
 	begin := time.Now()
-	if got, err := ask(t.Context(), p, "", wanted{}, nil); err != nil || !slices.Equal(got, []string{"a"}) {
-		t.Errorf("%q, %v", got, err)
+	if got, err := ask(t.Context(), p, "", wanted{}, nil); err != nil || !slices.Equal(got.names, []string{"a"}) {
+		t.Errorf("%q, %v", got.names, err)
 	}
 	if d := time.Since(begin); d > 30*time.Second {
 		t.Errorf("it took %v", d)
@@ -102,20 +105,20 @@ func TestTryLeavesAProgramBehind(t *testing.T) {
 // it quotes a program that speaks no MCP.
 func TestTrialOfOddServers_SaysWhatTheDaemonSays(t *testing.T) {
 	t.Parallel()
-	const begin = `read -r begin; echo '{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-06-18"}}'; read -r note; read -r list;`
+	const begin = undiscovered + `read -r begin; echo '{"jsonrpc":"2.0","id":2,"result":{"protocolVersion":"2025-06-18"}}'; read -r note; read -r list;`
 	for name, x := range map[string]struct{ script, tools, err string }{
 		"string ids": {
-			`read -r begin; echo '{"jsonrpc":"2.0","id":"1","result":{},"error":null}'; read -r note; read -r list;` +
-				`echo '{"jsonrpc":"2.0","id":2.0,"result":{"tools":[{"name":"a"}]}}'`, "a", "",
+			undiscovered + `read -r begin; echo '{"jsonrpc":"2.0","id":"2","result":{},"error":null}'; read -r note; read -r list;` +
+				`echo '{"jsonrpc":"2.0","id":3.0,"result":{"tools":[{"name":"a"}]}}'`, "a", "",
 		},
-		"cursors": {begin + `echo '{"jsonrpc":"2.0","id":2,"result":{"tools":[{"name":"a"}],"nextCursor":7}}'; read -r more;` +
-			`case $more in *'"cursor":7}'*) echo '{"jsonrpc":"2.0","id":3,"result":{"tools":[{"name":"b"}],"nextCursor":null}}';; esac`, "a b", ""},
-		"second page refused": {begin + `echo '{"jsonrpc":"2.0","id":2,"result":{"tools":[{"name":"a"}],"nextCursor":"2"}}'; read -r more;` +
-			`echo '{"jsonrpc":"2.0","id":3,"error":{"code":-32000,"message":"no"}}'`, "a", ""},
+		"cursors": {begin + `echo '{"jsonrpc":"2.0","id":3,"result":{"tools":[{"name":"a"}],"nextCursor":7}}'; read -r more;` +
+			`case $more in *'"cursor":7}'*) echo '{"jsonrpc":"2.0","id":4,"result":{"tools":[{"name":"b"}],"nextCursor":null}}';; esac`, "a b", ""},
+		"second page refused": {begin + `echo '{"jsonrpc":"2.0","id":3,"result":{"tools":[{"name":"a"}],"nextCursor":"2"}}'; read -r more;` +
+			`echo '{"jsonrpc":"2.0","id":4,"error":{"code":-32000,"message":"no"}}'`, "a", ""},
 		"older version": {
-			`read -r begin; echo '{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"no","data":{"supported":["2024-11-05"]}}}'; read -r begin;` +
-				`case $begin in *2024-11-05*) echo '{"jsonrpc":"2.0","id":2,"result":{}}'; read -r note; read -r list;` +
-				`echo '{"jsonrpc":"2.0","id":3,"result":{"tools":[{"name":"a"}]}}';; esac`, "a", "",
+			undiscovered + `read -r begin; echo '{"jsonrpc":"2.0","id":2,"error":{"code":-32602,"message":"no","data":{"supported":["2024-11-05"]}}}'; read -r begin;` +
+				`case $begin in *2024-11-05*) echo '{"jsonrpc":"2.0","id":3,"result":{}}'; read -r note; read -r list;` +
+				`echo '{"jsonrpc":"2.0","id":4,"result":{"tools":[{"name":"a"}]}}';; esac`, "a", "",
 		},
 		"no MCP, and ends":  {`echo Credit balance is too low; exit 1`, "", "Credit balance is too low"},
 		"no MCP, and waits": {`echo Listening on port 3000; printf 'Name: '; exec sleep 60`, "", "Listening on port 3000 / Name:"},
@@ -124,7 +127,7 @@ func TestTrialOfOddServers_SaysWhatTheDaemonSays(t *testing.T) {
 			t.Parallel()
 			p := resolve.Process{Command: "/bin/sh", Args: []string{"-c", x.script}}
 			tools, err := ask(t.Context(), p, "", wanted{patience: 5 * time.Second}, nil)
-			if got := strings.Join(tools, " "); got != x.tools || (err != nil) != (x.err != "") ||
+			if got := strings.Join(tools.names, " "); got != x.tools || (err != nil) != (x.err != "") ||
 				err != nil && !strings.Contains(err.Error(), x.err) {
 				t.Errorf("%q, %v; want %q, %q", got, err, x.tools, x.err)
 			}

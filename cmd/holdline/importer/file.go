@@ -65,6 +65,7 @@ type Server struct {
 	Late    bool     `json:"-"`               // it stays since it did not answer in time
 	Untried bool     `json:"-"`               // it moves though it was not started: see [Options.MayTry]
 	Tools   []string `json:"tools,omitempty"` // that its start has shown
+	Call    string   `json:"call,omitempty"`  // one of these, which is called once to check the server
 
 	path    []string
 	program string          // that starts holdline
@@ -295,7 +296,7 @@ func (p *Plan) planServer(f *File, s *Server, e *clients.Entry) error {
 			p.Left = append(p.Left, name)
 		}
 	}
-	s.Verdict, s.Notes, s.Tools, s.hosted = Moves, notes, t.Tools, settings
+	s.Verdict, s.Notes, s.Tools, s.Call, s.hosted = Moves, notes, t.Tools, t.Call, settings
 	p.tries[s.key] = one
 	f.steps = append(f.steps, step)
 	return nil

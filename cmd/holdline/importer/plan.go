@@ -64,7 +64,8 @@ type Command struct {
 
 // Trial is what the start of a server has shown.
 type Trial struct {
-	Tools []string // names; nil if the server does not say
+	Tools []string // names; nil if they are not known
+	Call  string   // one of these, which can be called to check the server; "" for none
 	Err   error    // why it does not work
 	Login bool     // it needs a login; Err is set, too
 	Late  bool     // it did not answer in time; Err is set, too

@@ -185,7 +185,16 @@ type Entry struct {
 	Args    []string
 	Server  string        // of holdline's file; "" is all, or holdline's own tools
 	Tools   []string      // that it is to list: those of its servers when they were tried; nil if they are not known
+	Calls   []Call        // tools to be called, of its servers
 	Limit   time.Duration // that its client gives the server to start; 0 if the client says none
+
+	Era, Older string // of its client: see [clienttable.Speech]
+}
+
+// Call is a tool that is called to check a server.
+type Call struct {
+	Server string // of holdline's file
+	Tool   string // as the entry lists it
 }
 
 // Written returns the entries that the import has written into clients' files, as the files
@@ -210,7 +219,9 @@ func (p *Plan) Written(d Done) ([]Entry, error) {
 			if f.steps[i].fields == nil || e == nil {
 				continue
 			}
-			one := Entry{Client: f.Title, Path: f.Path, Name: e.Name(), Project: e.Project}
+			one := Entry{
+				Client: f.Title, Path: f.Path, Name: e.Name(), Project: e.Project, Era: f.client.Era, Older: f.client.Older,
+			}
 			one.Command, one.Args = e.CommandLine()
 			for _, s := range f.Servers {
 				if s.Verdict == Moves {
@@ -237,9 +248,15 @@ func (e *Entry) describe(s *Server, mine, all bool) {
 		for _, name := range s.Tools {
 			e.Tools = append(e.Tools, tool.ShownAlone(s.As, name))
 		}
+		if s.Call != "" {
+			e.Calls = append(e.Calls, Call{s.As, tool.ShownAlone(s.As, s.Call)})
+		}
 	case all && s.Project == "":
 		for _, name := range s.Tools {
 			e.Tools = append(e.Tools, tool.Shown(s.As, name))
+		}
+		if s.Call != "" {
+			e.Calls = append(e.Calls, Call{s.As, tool.Shown(s.As, s.Call)})
 		}
 	}
 }

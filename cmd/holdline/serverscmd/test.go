@@ -76,7 +76,7 @@ func (s *serversCommand) testServer(cmd *cobra.Command, name string) error {
 	done()
 	took := time.Since(begun)
 	if console.IsJSON(cmd) {
-		out := tested{Server: name, Tools: tools, TookMS: took.Milliseconds()}
+		out := tested{Server: name, Tools: tools.Names, TookMS: took.Milliseconds()}
 		if err != nil {
 			out.Error = err.Error()
 		}
@@ -97,7 +97,7 @@ func (s *serversCommand) testServer(cmd *cobra.Command, name string) error {
 	case err != nil:
 		return fmt.Errorf("%s does not work: %w", name, err)
 	}
-	return console.Print(cmd, nil, func(out io.Writer) { printTested(out, name, tools, took) })
+	return console.Print(cmd, nil, func(out io.Writer) { printTested(out, name, tools.Names, took) })
 }
 
 // printTested prints the tools of a server that works.

@@ -1,10 +1,12 @@
 package setupcmd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -34,17 +36,26 @@ const maxChecksAtOnce = 4
 const (
 	watchEach = 300 * time.Millisecond // between two questions about a server that is checked
 	maxCheck  = 5 * time.Minute        // for a server whose client gives it long to start
+	maxCalls  = 10 * time.Second       // for the calls of all servers together
 )
 
 // checkedEntry is what came of the start of an entry that several clients may have.
 type checkedEntry struct {
-	Clients []string `json:"clients"` // titles
-	Paths   []string `json:"paths"`   // of their files
-	Entry   string   `json:"entry"`
-	Tools   []string `json:"tools"`
-	Error   string   `json:"error,omitempty"`
+	Clients []string        `json:"clients"` // titles
+	Paths   []string        `json:"paths"`   // of their files
+	Entry   string          `json:"entry"`
+	Tools   []string        `json:"tools"`
+	Called  []direct.Called `json:"called,omitempty"`
+	Error   string          `json:"error,omitempty"`
 
 	entry importer.Entry
+	as    []speaker // the clients, but one of those that speak the same; the newest comes first
+}
+
+// speaker is a client, and what it speaks.
+type speaker struct {
+	title string
+	direct.Client
 }
 
 // failedError is the error of entries that do not work.
@@ -60,25 +71,31 @@ func (f *failedError) Error() string {
 
 // checkEntries starts each entry as its client does, in the project that it is for or else in
 // the current one, and compares its tools with those that the server has listed when it was
-// tried. Entries that are the same are started once. The progress is shown on stderr. It returns
-// when all have ended, or soon after the context of the command has.
+// tried. Entries that are the same are started once for each version of MCP that their clients speak.
+// One tool of each server is called by one of its entries. The progress is shown on stderr. It returns when
+// all have ended, or soon after the context of the command has.
 func (s *setup) checkEntries(list []importer.Entry) []checkedEntry {
 	checked := joinEntries(list)
 	live := planview.NewLive(s.cmd.ErrOrStderr(), "Starting entries as clients do")
 	defer live.Close()
 	var g errgroup.Group
 	g.SetLimit(maxChecksAtOnce)
+	calls := make([]map[string]*direct.Called, len(checked))
 	for i := range checked {
-		e := checked[i].entry
+		calls[i] = s.take(&checked[i])
+	}
+	for i := range checked {
+		c := &checked[i] // no other goroutine has this element
 		g.Go(func() error {
-			live.Begin(e.Name, len(checked))
-			tools, err := s.checkEntry(&e, func(doing string) { live.Say(e.Name, doing) })
-			outcome := "works, " + plural.Count(len(tools), "tool")
-			if err != nil {
-				outcome, checked[i].Error = err.Error(), err.Error()
+			live.Begin(c.Entry, len(checked))
+			if err := s.checkAll(c, calls[i], func(doing string) { live.Say(c.Entry, doing) }); err != nil {
+				c.Error = err.Error()
 			}
-			checked[i].Tools = append(checked[i].Tools, tools...) // no other goroutine has this element
-			live.End(e.Name, outcome)
+			outcome := []string{"works, " + plural.Count(len(c.Tools), "tool")}
+			for _, one := range c.Called {
+				outcome = append(outcome, one.Tool+" "+one.Outcome)
+			}
+			live.End(c.Entry, cmp.Or(c.Error, strings.Join(outcome, "; ")))
 			return nil
 		})
 	}
@@ -86,27 +103,70 @@ func (s *setup) checkEntries(list []importer.Entry) []checkedEntry {
 	return checked
 }
 
+// take returns the tools that an entry is to call: those of servers of which none was called, nor is to be
+// called by another entry. It notes with the entry what came of earlier calls.
+func (s *setup) take(c *checkedEntry) map[string]*direct.Called {
+	calls := map[string]*direct.Called{}
+	for _, one := range c.entry.Calls {
+		switch known := s.called[one.Server]; {
+		case known == nil:
+			s.called[one.Server] = &direct.Called{}
+			calls[one.Tool] = s.called[one.Server]
+		case known.Tool == one.Tool:
+			c.Called = append(c.Called, *known)
+		}
+	}
+	return calls
+}
+
+// checkAll starts an entry as each of its clients does, and has the first one make the calls. It stores the
+// tools that the last one saw, and what came of calls.
+func (s *setup) checkAll(c *checkedEntry, calls map[string]*direct.Called, say func(doing string)) error {
+	names := slices.Sorted(maps.Keys(calls))
+	for _, as := range c.as {
+		tools, called, err := s.checkEntry(&c.entry, direct.Check{As: as.Client, Calls: names, Time: s.callTime}, say)
+		names = nil
+		c.Tools = append([]string{}, tools...)
+		for _, one := range called {
+			*calls[one.Tool], c.Called = one, append(c.Called, one)
+			if one.Failed && err == nil {
+				err = fmt.Errorf("its tool %s, called without arguments, %s", one.Tool, one.Outcome)
+			}
+		}
+		if err != nil && len(c.as) > 1 {
+			err = fmt.Errorf("as %s speaks to it: %w", as.title, err)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // checkEntry starts one entry. A name without a directory is looked for on the PATH, as the
 // client would. What the server does meanwhile goes to say. If a process of the server has ended
 // or did not start, the check fails at once, for that reason.
-func (s *setup) checkEntry(e *importer.Entry, say func(doing string)) (tools []string, err error) {
+func (s *setup) checkEntry(
+	e *importer.Entry, check direct.Check, say func(doing string),
+) (tools []string, called []direct.Called, err error) {
 	p := resolve.Process{Command: e.Command, Args: e.Args, Dir: s.look.Cwd, Env: s.proc.Environ()}
 	if e.Project != "" {
 		p.Dir = e.Project
 	}
 	if p.Command, err = exec.LookPath(e.Command); err != nil {
-		return nil, fmt.Errorf("%s is not on the PATH", e.Command)
+		return nil, nil, fmt.Errorf("%s is not on the PATH", e.Command)
 	}
-	limit := max(protocol.ReconnectWindow/2, min(e.Limit, maxCheck)) // the server has started before
+	check.Tools = e.Tools
+	check.Limit = max(protocol.ReconnectWindow/2, min(e.Limit, maxCheck)) // the server has started before
 	ctx, cancel := context.WithCancelCause(s.cmd.Context())
 	words := make(chan string, 1)
-	go func() { words <- s.watch(ctx, e.Server, limit, say, cancel) }() // ends with ctx
-	tools, err = direct.TryEntry(ctx, p, e.Tools, limit)
+	go func() { words <- s.watch(ctx, e.Server, check.Limit, say, cancel) }() // ends with ctx
+	tools, called, err = direct.TryEntry(ctx, p, check)
 	cancel(nil)
 	if last := <-words; last != "" && err != nil && len(tools) < len(e.Tools) {
 		err = fmt.Errorf("%w; its last words: %q", err, last)
 	}
-	return tools, err
+	return tools, called, err
 }
 
 // watch asks the daemon for what a server writes, every [watchEach] until ctx is done, and tells
@@ -162,8 +222,31 @@ func joinEntries(list []importer.Entry) []checkedEntry {
 			out = append(out, checkedEntry{Entry: e.Name, Tools: []string{}, entry: e})
 		}
 		out[i].Clients, out[i].Paths = append(out[i].Clients, e.Client), append(out[i].Paths, e.Path)
+		speaks := direct.Client{Era: e.Era, Older: e.Older}
+		if !slices.ContainsFunc(out[i].as, func(s speaker) bool { return s.Client == speaks }) {
+			out[i].as = append(out[i].as, speaker{e.Client, speaks})
+		}
+	}
+	for i := range out {
+		slices.SortStableFunc(out[i].as, func(a, b speaker) int { return cmp.Compare(b.Era, a.Era) })
 	}
 	return out
+}
+
+// printCalls names the tools that are called once servers have moved.
+func printCalls(out io.Writer, plan *importer.Plan) {
+	var calls []string
+	for _, f := range plan.Files {
+		for _, s := range f.Servers {
+			if one := s.Call + " of " + s.As; s.Verdict == importer.Moves && s.Call != "" && !slices.Contains(calls, one) {
+				calls = append(calls, one)
+			}
+		}
+	}
+	if len(calls) > 0 {
+		console.Line(out, 4, "To check servers that have moved, setup calls a tool of each that says that it only reads, "+
+			"once and without arguments, for %v at most: %s. --no-call calls none.", maxCalls, strings.Join(calls, ", "))
+	}
 }
 
 // failedEntries returns a [*failedError] if entries do not work, or nil.

@@ -41,6 +41,7 @@ type ImportOptions struct {
 	undo       bool     // revert earlier imports
 	yes        bool     // do not ask
 	noCheck    bool     // do not start the servers that would move
+	calls      bool     // servers that have moved are called once
 	verbose    bool     // show the plan for each file, too
 	skip, keep []string // servers that stay
 	scope      string   // of servers that move; "" is the default
@@ -184,10 +185,14 @@ func lookAtClients(
 		look.Trying = show
 		look.Try = func(ctx context.Context, s *config.Settings, root string) importer.Trial {
 			tools, err := l.Try(ctx, s, root, func(line string) { live.Say(s.Name, line) })
-			return importer.Trial{
-				Tools: tools, Err: err,
+			ended := importer.Trial{
+				Tools: tools.Names, Err: err,
 				Login: errors.Is(err, direct.ErrNeedsLogin), Late: errors.Is(err, direct.ErrLate),
 			}
+			if o.calls && err == nil {
+				ended.Call = tools.Harmless
+			}
+			return ended
 		}
 	}
 	plan, err := importer.Look(cmd.Context(), look)

@@ -16,6 +16,7 @@ import (
 	"holdline/cmd/holdline/clients"
 	"holdline/cmd/holdline/cmdenv"
 	"holdline/cmd/holdline/console"
+	"holdline/cmd/holdline/direct"
 	"holdline/cmd/holdline/importer"
 	"holdline/cmd/holdline/install"
 	"holdline/cmd/holdline/planview"
@@ -32,6 +33,7 @@ type setupOptions struct {
 	ImportOptions
 
 	dryRun           bool
+	noCall           bool // do not call a tool of each server to check it
 	systemd, launchd bool // have that service manager start the daemon
 }
 
@@ -61,8 +63,11 @@ func NewCommand(proc *cmdenv.Process, by Installing) *cobra.Command {
  3. Show what would change, and ask.
  4. Capture the PATH for hosted servers, as install does, and move the servers
     that work into holdline's configuration, as import does.
- 5. Start each entry that was written as its client does, and compare its tools
-    with those that the server had before.
+ 5. Start each entry that was written as its client does, in the version of MCP
+    that this client speaks, and compare its tools with those that the server had
+    before. Of each server that has a tool which says that it only reads, and needs
+    no arguments, the plan names one: it is called once. All calls take 10 s at most;
+    what a tool itself has to complain of is no fault. --no-call calls none.
 
 If step 4 or 5 fails, or if you interrupt it, everything is undone: the files
 have their old bytes again. A server stays with its client if it does not start,
@@ -73,13 +78,17 @@ others stay moved. --skip leaves more of them there.
 captured.
 
 With --json, an object: that of import --json, path (captured for hosted servers,
-if it is another one), checked (clients, paths, entry, tools, error), failed (the
-same, of servers that went back to their clients), undone (setup has failed, and
-nothing is changed).`,
-		RunE: func(cmd *cobra.Command, _ []string) error { return runSetup(cmd, proc, &o, by) },
+if it is another one), checked (clients, paths, entry, tools, called, error), failed
+(the same, of servers that went back to their clients), undone (setup has failed, and
+nothing is changed). Servers have call (the tool that is called), too.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o.calls = !o.noCall
+			return runSetup(cmd, proc, &o, by)
+		},
 	})
 	f := cmd.Flags()
 	o.addFlags(f)
+	f.BoolVar(&o.noCall, "no-call", false, "call no tool to check a server that has moved")
 	f.BoolVarP(&o.yes, "yes", "y", false, "do not ask")
 	f.BoolVar(&o.dryRun, "dry-run", false, "show what would be done, and change nothing")
 	f.BoolVar(&o.undo, "undo", false, "take back what setup did")
@@ -87,7 +96,7 @@ nothing is changed).`,
 	f.BoolVar(&o.launchd, "launchd", false, "have launchd start the daemon, as install does (macOS)")
 	cmd.MarkFlagsMutuallyExclusive("systemd", "launchd")
 	cmd.MarkFlagsMutuallyExclusive("yes", "dry-run")
-	for _, other := range []string{"yes", "dry-run", "aggregate", "from", "scope", "skip", "systemd", "launchd"} {
+	for _, other := range []string{"yes", "dry-run", "aggregate", "from", "scope", "skip", "no-call", "systemd", "launchd"} {
 		cmd.MarkFlagsMutuallyExclusive("undo", other)
 	}
 	return cmd
@@ -116,6 +125,9 @@ type setup struct {
 	path   string // on which servers are found
 	ran    bool   // a daemon ran before
 	answer setupAnswer
+
+	called   map[string]*direct.Called // what came of the call of a server's tool, by the server
+	callTime *direct.CallTime
 }
 
 // setupAnswer is what setup prints with --json.
@@ -149,7 +161,10 @@ func runSetup(cmd *cobra.Command, proc *cmdenv.Process, o *setupOptions, by Inst
 	if err := lastingCommand(look.Command, "setup"); err != nil && !o.dryRun {
 		return err
 	}
-	s := &setup{cmd: cmd, proc: proc, o: o, by: by, look: look}
+	s := &setup{
+		cmd: cmd, proc: proc, o: o, by: by, look: look,
+		called: map[string]*direct.Called{}, callTime: direct.NewCallTime(maxCalls),
+	}
 	if s.in, err = by.Options(cmd, proc); err != nil {
 		return err
 	}
@@ -180,6 +195,7 @@ func (s *setup) run() error {
 	plan := s.answer.Plan
 	if !console.IsJSON(s.cmd) {
 		planview.Print(out, plan, s.o.verbose)
+		printCalls(out, plan)
 		if s.answer.Path != "" {
 			console.Line(out, 4, "The PATH for hosted servers is to be captured: %d directories.",
 				len(command.SearchDirs(s.answer.Path)))

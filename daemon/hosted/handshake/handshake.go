@@ -61,7 +61,15 @@ var errSilent = errors.New("no answer to server/discover")
 // server/discover: they are not asked again. A server that has failed while it lived is
 // of unknown era: another program may be installed behind its command by now.
 func Introduce(ctx context.Context, p Peer, info mcp.Implementation, era string) (string, error) {
-	now, asked, err := introduce(ctx, p, info, era)
+	return IntroduceIn(ctx, p, info, era, mcp.Legacy())
+}
+
+// IntroduceIn is [Introduce] for one that speaks only these versions of the legacy era, and begins with the
+// first of them.
+func IntroduceIn(
+	ctx context.Context, p Peer, info mcp.Implementation, era string, versions []string,
+) (string, error) {
+	now, asked, err := introduce(ctx, p, info, era, versions)
 	if err == nil {
 		return now, nil
 	}
@@ -74,10 +82,12 @@ func Introduce(ctx context.Context, p Peer, info mcp.Implementation, era string)
 	return era, err
 }
 
-// introduce is Introduce, whose era it returns only without an error. With one, asked
+// introduce is IntroduceIn, whose era it returns only without an error. With one, asked
 // says that server/discover may be what the process has ended at: it may read the
 // question only when it is sent initialize.
-func introduce(ctx context.Context, p Peer, info mcp.Implementation, era string) (now string, asked bool, err error) {
+func introduce(
+	ctx context.Context, p Peer, info mcp.Implementation, era string, versions []string,
+) (now string, asked bool, err error) {
 	denied := false // it knows no such question
 	var question *discovery
 	if era != dialect.Legacy {
@@ -96,7 +106,7 @@ func introduce(ctx context.Context, p Peer, info mcp.Implementation, era string)
 		}
 		_, denied = errors.AsType[*dialect.RefusalError](err)
 	}
-	result, err := initialize(ctx, p, info)
+	result, err := initialize(ctx, p, info, versions)
 	if question != nil {
 		if late, err := question.wait(lateTimeout); err == nil {
 			return dialect.Modern, false, p.Introduced(dialect.Modern, late)
@@ -119,10 +129,9 @@ func introduce(ctx context.Context, p Peer, info mcp.Implementation, era string)
 	return dialect.Legacy, false, p.Initialized(ctx)
 }
 
-// initialize asks a process to begin in the legacy era: in the newest version or, if it refuses that,
-// in others that it names, the newest first.
-func initialize(ctx context.Context, p Peer, info mcp.Implementation) (json.RawMessage, error) {
-	left := mcp.Legacy()
+// initialize asks a process to begin in the legacy era: in the first of the versions or, if it refuses that,
+// in others that it names, in their order.
+func initialize(ctx context.Context, p Peer, info mcp.Implementation, left []string) (json.RawMessage, error) {
 	var first error
 	for len(left) > 0 {
 		params, err := json.Marshal(map[string]any{
