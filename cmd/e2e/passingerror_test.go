@@ -89,16 +89,17 @@ func TestDaemonDiesBeforeARecordIsGivenUp_NextOneReadsIt(t *testing.T) {
 		t.Run(c.String(), func(t *testing.T) {
 			t.Parallel()
 			p, a := damagePlace(t)
-			id, path, want := 0, "", "e"
+			var id int
+			want, path := "e", "run/holdline/w/sm-*/"+process.FileState
 			if c.point == "consult.unread" {
-				id, want = a.call("consult", p.slow(0.5)), "the one answer"
+				want, path = "the one answer", "home/.local/state/holdline/consults/*/job.json"
+				id = a.call("consult", p.slow(0.5))
 				p.untilSteps(1)
-				path = p.damaged("home/.local/state/holdline/consults/*/job.json")
 			} else {
 				id = a.call("m__effect", map[string]any{"token": "e", "until": p.latch("e")})
 				p.untilEffect("begin e")
-				path = p.damaged("run/holdline/w/sm-*/" + process.FileState)
 			}
+			path = p.damaged(path)
 			fault := filepath.Join(p.dir, faultDir, faultUnread)
 			if err := os.WriteFile(fault, []byte(path), 0o600); err != nil {
 				t.Fatal(err)

@@ -124,7 +124,11 @@ func (p Processes) Call(ctx context.Context, call *Call, settle func(End)) {
 	p.Watch.WorkerStarting(id, 0) // which generation it is, is known once it runs
 	defer p.Watch.WorkerEnded(id)
 	if err := c.open(ctx); err != nil {
-		settle(End{Left: ctx.Err() != nil, Err: err})
+		left := ctx.Err() != nil
+		if left { // else it is the call's fault, which its caller reports
+			c.log.WarnContext(ctx, "worker not started, and the daemon goes", "err", err)
+		}
+		settle(End{Left: left, Err: err})
 		return
 	}
 	defer c.w.Close()
