@@ -18,7 +18,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -186,11 +185,10 @@ func (s *Starter) Start() (<-chan error, error) {
 	exited := make(chan error, 1)
 	go func() { // it ends with the daemon, which is reaped, or with this process
 		defer words.Close()
-		var hung atomic.Bool
-		killer := time.AfterFunc(s.hung, func() { hung.Store(s.endHung(cmd.Process)) })
+		hung := make(chan bool, 1)
+		killer := time.AfterFunc(s.hung, func() { hung <- s.endHung(cmd.Process) })
 		_ = cmd.Wait()
-		killer.Stop()
-		if hung.Load() {
+		if !killer.Stop() && <-hung {
 			exited <- fmt.Errorf("%w, since it hung: %s did nothing for %v\n%s(log: %s)",
 				proxy.ErrKilled, exe, s.hung, lastLines(words), s.log)
 			return
