@@ -93,9 +93,7 @@ func TestClientOfEachRevisionWithServerOfEach_WhatTheRevisionsKnowWorks(t *testi
 			for _, server := range revisions {
 				for _, transport := range []string{"pipe", "kept", "bare"} {
 					for _, operation := range eraOperations {
-						begin := time.Now() // DBG
 						why, reason := c.try(transport, server, operation), impossible(revision, server, transport, operation)
-						fmt.Fprintln(os.Stderr, "DBG", revision, server, transport, operation, time.Since(begin), why) // DBG
 						mu.Lock()
 						cells++
 						if reason != "" {
