@@ -27,6 +27,7 @@ type far struct {
 	loses   atomic.Int32 // a status with which a gateway answers calls after they were made, or 0
 
 	mu    sync.Mutex
+	serve http.HandlerFunc
 	begun map[string]int // calls of slow, by token; guarded by mu
 }
 
@@ -55,7 +56,7 @@ func newFar(t *testing.T, stateless bool) *far {
 			return &mcp.CallToolResult{Content: []mcp.Content{text}}, nil, nil
 		})
 	f.forget(server, stateless)
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	f.serve = func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "Bearer "+f.token {
 			w.WriteHeader(http.StatusUnauthorized)
 			return
@@ -75,7 +76,8 @@ func newFar(t *testing.T, stateless bool) *far {
 			return
 		}
 		(*f.handler.Load()).ServeHTTP(w, r)
-	}))
+	}
+	srv := httptest.NewServer(f.serve)
 	f.cut = srv.CloseClientConnections
 	f.close = sync.OnceFunc(func() {
 		srv.CloseClientConnections()

@@ -49,7 +49,7 @@ func unwell(servers []control.Server) []telemetry.Unwell {
 		switch {
 		case s.Suspect:
 			one.State = "silent"
-		case s.State == "recovering", s.State == "failed", s.State == "ejected", s.State == control.NeedsLogin:
+		case s.State == "unreachable", s.State == "recovering", s.State == "failed", s.State == "ejected", s.State == control.NeedsLogin:
 		case s.Circuit != string(policy.Closed):
 			one.State = "circuit_" + s.Circuit
 		case s.Blocked:
@@ -57,6 +57,9 @@ func unwell(servers []control.Server) []telemetry.Unwell {
 		}
 		if s.LastFault != nil && !s.Suspect && one.State != "blocked" {
 			one.Detail = s.LastFault.Fault.Detail
+		}
+		if s.State == "unreachable" {
+			one.Detail = s.Unreachable
 		}
 		all = append(all, one)
 	}

@@ -58,6 +58,10 @@ type instance struct {
 	adopting  chan struct{}
 	unreached *fault.Record // why the last attempt has failed; nil if none has
 
+	down      *fault.Record // why the last start has not reached the server by address; nil if there is no such start
+	downSince time.Time     // the first of these starts in a row was then
+	downs     int           // how many there were
+
 	notUntil    time.Time     // the next start waits until then
 	skipBackoff chan struct{} // closed to end that wait; nil if no start waits
 	// its process ended by itself, and none has served since: the next one needs no call to start
@@ -175,6 +179,9 @@ func (inst *instance) readyLocked(ctx context.Context, limit dispatch.Limit) (*u
 		case tried && inst.err != nil && !errors.Is(inst.err, errEnded): // though it may be tried again already
 			return nil, inst.err
 		case inst.starting != nil:
+			if inst.down != nil { // the call may find it up again
+				inst.skipBackoffLocked()
+			}
 		case inst.up != nil && inst.up.State == stage.Ending: // its successor starts once it is gone
 			wait = inst.up.Exited
 		case !tried || inst.err != nil:
@@ -226,6 +233,9 @@ func (inst *instance) startLocked() {
 		m.hub.Mu.Lock()
 		defer m.hub.Mu.Unlock()
 		inst.err, inst.gone = err, gone
+		if err == nil {
+			inst.down, inst.downs = nil, 0
+		}
 		if err != nil {
 			inst.up = nil
 			if inst.srv.offers.GiveUp() {
@@ -297,6 +307,18 @@ func (inst *instance) failedLocked(f *fault.Record) {
 		return
 	}
 	inst.srv.verdict.Blame(f)
+	if inst.srv.Entry().Remote && upstream.IsDown(f) { // it may be back at any time, and is not to blame
+		inst.notUntil, inst.mustRecover = now.Add(upstream.SeekPause(inst.downs)), true
+		if inst.down == nil {
+			inst.downSince = now
+			inst.m.hub.Log.Warn("server cannot be reached", "server", inst.key.server, "err", f, "event",
+				events.NewBad(control.Crashed, inst.key.server, "%s; it is tried again", startup.Words(f)))
+		}
+		inst.down = f
+		inst.downs++
+		return
+	}
+	inst.down, inst.downs = nil, 0
 	if startup.IsOurs(f) { // it passes by itself
 		inst.notUntil, inst.mustRecover = now.Add(startup.ExhaustedPause), true
 		return

@@ -112,6 +112,7 @@ func (s *server) pardonLocked() {
 		inst.guards.Restarts.Reset()
 		inst.guards.Breaker.Reset()
 		inst.notUntil, inst.err, inst.mustRecover = time.Time{}, nil, false
+		inst.down, inst.downs = nil, 0
 		inst.skipBackoffLocked()
 	}
 }
@@ -344,6 +345,9 @@ func (m *Manager) eagerLocked(c tool.Caller) {
 		if inst.stageLocked() == stage.Idle && inst.introducesLocked() {
 			inst.startLocked()
 		}
+		if inst.up != nil {
+			inst.up.SeekLocked()
+		}
 	}
 }
 
@@ -375,6 +379,20 @@ func (inst *instance) stageLocked() stage.Stage {
 func (inst *instance) Limits() (answer, most time.Duration) {
 	spec := inst.srv.Entry()
 	return spec.Timeout, spec.MaxTimeout
+}
+
+// Reached lets calls to the server by address through again: its process can reach it.
+func (inst *instance) Reached() { inst.guards.Breaker.Reset() }
+
+// downLocked returns why the server by address cannot be reached, and since when; nil if it can, as far
+// as is known.
+func (inst *instance) downLocked() (*fault.Record, time.Time) {
+	if inst.up != nil {
+		if f, since := inst.up.UnreachableLocked(); f != nil {
+			return f, since
+		}
+	}
+	return inst.down, inst.downSince
 }
 
 // Blame records why Holdline ends the process of the instance.

@@ -112,7 +112,14 @@ func (s *server) statusLocked(now time.Time) control.Server {
 		}
 		recovers := inst.guards.Restarts.Count(now) > 0 && !s.verdict.Over
 		if !inst.gone { // else this is nothing that anybody could mend; who works there learns it by the call
-			st.State = stage.Worse(st.State, inst.stageLocked().State(inst.up != nil, recovers, inst.failedToStartLocked()))
+			state := inst.stageLocked().State(inst.up != nil, recovers, inst.failedToStartLocked())
+			if f, since := inst.downLocked(); f != nil {
+				state, st.Unreachable = stage.StateUnreachable, f.Fault.Detail
+				if at := since.UnixMilli(); st.UnreachableMS == 0 || at < st.UnreachableMS {
+					st.UnreachableMS = at
+				}
+			}
+			st.State = stage.Worse(st.State, state)
 		}
 		if inst.unreached.Reason() == fault.Unreachable {
 			st.Unreachable = inst.unreached.Fault.Detail

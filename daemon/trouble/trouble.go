@@ -121,6 +121,10 @@ func OfServer(s *control.Server) []Trouble {
 		all[0].Login = true
 	case s.Ejected:
 		add(true, "failed too often and is not started any more", why, "holdline servers reload "+s.Name)
+	case s.State == "unreachable":
+		add(true, "has been unreachable for "+plural.Age(since(s.UnreachableMS))+
+			"; it is tried again by itself, and by the next call", strings.TrimPrefix(s.Unreachable, s.Name+" "),
+			"if it should be up: holdline servers test "+s.Name)
 	case s.Suspect:
 		add(true, "has left a call without an answer; it is restarted if it does not answer a ping", "", "")
 	case s.Unreachable != "":
@@ -212,7 +216,7 @@ func Headline(s *control.StatusAnswer) (text string, well bool) {
 			bad++
 		}
 		count[one.State]++
-		if one.Active && one.State != "ready" && (In(one) || one.SilentMS > 0) { // it serves others, or works
+		if one.Active && one.State != "ready" && one.State != "unreachable" && (In(one) || one.SilentMS > 0) { // it serves others, or works
 			count["ready"]++
 		}
 		if hadFault(one) {

@@ -48,6 +48,15 @@ func TestHeadline(t *testing.T) {
 			"Needs attention. 2 servers up, 1 in trouble.", "does not work; the next call tries it again",
 			"holdline hosts doctor box",
 		},
+		"one by address is down": {
+			func(_ *control.StatusAnswer, one *control.Server) {
+				one.State, one.Unreachable, one.Circuit = "unreachable", "one cannot be reached: no route", "open"
+				one.UnreachableMS = time.Now().Add(-5 * time.Minute).UnixMilli()
+			},
+			"Needs attention. 2 servers up, 1 in trouble.",
+			"has been unreachable for 5m; it is tried again by itself, and by the next call",
+			"if it should be up: holdline servers test one",
+		},
 		"one is silent during a call": {
 			func(_ *control.StatusAnswer, one *control.Server) {
 				one.Active, one.State, one.SilentMS = true, "not answering", time.Now().Add(-5*time.Minute).UnixMilli()

@@ -398,37 +398,38 @@ type Worker struct {
 type Server struct {
 	Name  string `json:"name"`
 	Scope string `json:"scope"` // project, shared or session
-	// State is idle, starting, ready, not answering, recovering, failed, ejected, stopped or [NeedsLogin].
-	State       string        `json:"state"`
-	Active      bool          `json:"active"` // a process of it runs
-	Lazy        bool          `json:"lazy"`
-	RefCount    int           `json:"ref_count"`     // sessions that share its processes
-	Processes   int           `json:"processes"`     // that run
-	Restarts    int           `json:"restart_count"` // in the window of its budget
-	Failures    int           `json:"consecutive_failures"`
-	Circuit     string        `json:"circuit"` // closed, open or half_open
-	Ejected     bool          `json:"ejected"`
-	Suspect     bool          `json:"suspect,omitempty"`               // it left a call without an answer, and the daemon pings it
-	SilentMS    int64         `json:"not_answering_unix_ms,omitempty"` // since then it has left a ping without an answer
-	InFlight    int           `json:"in_flight"`                       // calls
-	Queued      int           `json:"queued"`                          // calls that wait for their turn
-	CacheCount  int           `json:"cache_entries"`
-	Tools       *int          `json:"tools"`                     // null if it was never listed
-	Blocked     bool          `json:"changed_blocked,omitempty"` // changed tools cannot be used until they are accepted
-	Changed     int           `json:"changed_tools"`             // tools that differ from when they were first seen
-	PinsLost    string        `json:"pins_lost,omitempty"`       // file that had its pins and is damaged, until the user accepts its tools
-	NoiseLines  int64         `json:"noise_lines"`               // lines on stdout that were no messages
-	Notes       []string      `json:"notes,omitempty"`           // offers that sessions do not get, and why; for people
-	LastFault   *fault.Record `json:"last_fault"`                // of its process; null after a start by hand
-	LastFaultMS int64         `json:"last_fault_unix_ms,omitempty"`
-	FaultOver   bool          `json:"last_fault_over,omitempty"` // a process has served since
-	Load        Load          `json:"load"`
-	Host        string        `json:"host,omitempty"`        // where it runs, if not here
-	Unreachable string        `json:"unreachable,omitempty"` // why Host does not answer although a process runs there
-	Transport   string        `json:"transport"`             // stdio, http or sse; elsewhere for one with a host
-	Login       *Login        `json:"login,omitempty"`       // of a server by address
-	Confine     string        `json:"confine,omitempty"`     // read or project
-	HeldBy      string        `json:"held_by,omitempty"`     // what holds a confined server; for people
+	// State is idle, starting, ready, not answering, recovering, unreachable, failed, ejected, stopped or [NeedsLogin].
+	State         string        `json:"state"`
+	Active        bool          `json:"active"` // a process of it runs
+	Lazy          bool          `json:"lazy"`
+	RefCount      int           `json:"ref_count"`     // sessions that share its processes
+	Processes     int           `json:"processes"`     // that run
+	Restarts      int           `json:"restart_count"` // in the window of its budget
+	Failures      int           `json:"consecutive_failures"`
+	Circuit       string        `json:"circuit"` // closed, open or half_open
+	Ejected       bool          `json:"ejected"`
+	Suspect       bool          `json:"suspect,omitempty"`               // it left a call without an answer, and the daemon pings it
+	SilentMS      int64         `json:"not_answering_unix_ms,omitempty"` // since then it has left a ping without an answer
+	InFlight      int           `json:"in_flight"`                       // calls
+	Queued        int           `json:"queued"`                          // calls that wait for their turn
+	CacheCount    int           `json:"cache_entries"`
+	Tools         *int          `json:"tools"`                     // null if it was never listed
+	Blocked       bool          `json:"changed_blocked,omitempty"` // changed tools cannot be used until they are accepted
+	Changed       int           `json:"changed_tools"`             // tools that differ from when they were first seen
+	PinsLost      string        `json:"pins_lost,omitempty"`       // file that had its pins and is damaged, until the user accepts its tools
+	NoiseLines    int64         `json:"noise_lines"`               // lines on stdout that were no messages
+	Notes         []string      `json:"notes,omitempty"`           // offers that sessions do not get, and why; for people
+	LastFault     *fault.Record `json:"last_fault"`                // of its process; null after a start by hand
+	LastFaultMS   int64         `json:"last_fault_unix_ms,omitempty"`
+	FaultOver     bool          `json:"last_fault_over,omitempty"` // a process has served since
+	Load          Load          `json:"load"`
+	Host          string        `json:"host,omitempty"`                // where it runs, if not here
+	Unreachable   string        `json:"unreachable,omitempty"`         // why Host, or a server by address, does not answer
+	UnreachableMS int64         `json:"unreachable_unix_ms,omitempty"` // since then a server by address does not
+	Transport     string        `json:"transport"`                     // stdio, http or sse; elsewhere for one with a host
+	Login         *Login        `json:"login,omitempty"`               // of a server by address
+	Confine       string        `json:"confine,omitempty"`             // read or project
+	HeldBy        string        `json:"held_by,omitempty"`             // what holds a confined server; for people
 
 	Limits       string `json:"limits,omitempty"`         // of what it may use of the machine; for people
 	LimitsHeldBy string `json:"limits_held_by,omitempty"` // what holds those of its processes; for people

@@ -51,6 +51,9 @@ func checkServer(s *control.Server, isMissing bool) []Finding {
 	case s.Ejected:
 		add(Problem, fault, "it ended or failed to start too often, and is not started any more",
 			"fix it, then: holdline servers reload "+s.Name)
+	case s.State == "unreachable":
+		add(Problem, s.Unreachable, "calls to it fail; it is tried again by itself, and by the next call of a tool",
+			"if it should be up: holdline servers test "+s.Name)
 	case s.State == "failed":
 		add(Problem, fault, "it is tried again by the next call of a tool",
 			"fix it, then: holdline servers restart "+s.Name)

@@ -111,7 +111,7 @@ func Paint(state string) console.Painted {
 		style = console.Good
 	case "starting", "recovering", "not answering", "stopping", "detached":
 		style = console.Odd
-	case "failed", "ejected", control.NeedsLogin:
+	case "failed", "ejected", "unreachable", control.NeedsLogin:
 		style = console.Bad
 	case "idle", "stopped", "disabled":
 		style = console.Dim

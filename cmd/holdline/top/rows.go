@@ -103,7 +103,7 @@ func dot(state string) (string, lipgloss.Style) {
 		return "●", liveText
 	case "starting", "recovering", "not answering":
 		return "◌", oddText
-	case "failed", "ejected", control.NeedsLogin:
+	case "failed", "ejected", "unreachable", control.NeedsLogin:
 		return "✗", badText
 	case "stopped", "cancelled":
 		return "■", dimText
@@ -211,6 +211,8 @@ func blame(s *control.Server) string {
 	switch {
 	case s.Blocked:
 		return "changed tools: holdline servers tools " + s.Name + " --changes"
+	case s.State == "unreachable":
+		return strings.TrimPrefix(s.Unreachable, s.Name+" ")
 	case s.Suspect:
 		return "left a call without an answer"
 	case trouble.In(s) && s.LastFault != nil:

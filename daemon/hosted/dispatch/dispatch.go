@@ -478,7 +478,15 @@ func (r *request) loadAnswer(c *upstream.Call) (tool.RemoteResult, error) {
 		return tool.RemoteResult{}, fault.New(fault.InternalFailure, fault.Host, r.o.Operation(),
 			"the kept answer cannot be read: %v", err)
 	}
-	if f := cmp.Or(Proxied(r.s, a.Error), a.Fault); f != nil {
+	proxied := Proxied(r.s, a.Error)
+	if down := upstream.IsDown(proxied); r.s.Entry().Remote && (down || proxied == nil && a.Fault == nil) {
+		r.hub.Mu.Lock()
+		if c.Up != nil {
+			c.Up.ReachedLocked(proxied)
+		}
+		r.hub.Mu.Unlock()
+	}
+	if f := cmp.Or(proxied, a.Fault); f != nil {
 		if f.Reason() == fault.NotLoggedIn {
 			r.hub.Mu.Lock()
 			u := c.Up

@@ -62,13 +62,14 @@ func Of(f Facts) Stage {
 
 // The states of a server that this package names, the better ones first.
 const (
-	StateIdle       = "idle"
-	StateReady      = "ready"
-	StateSilent     = "not answering" // a process serves, and leaves a ping without an answer
-	StateStarting   = "starting"
-	StateRecovering = "recovering"
-	StateFailed     = "failed"
-	StateEjected    = "ejected"
+	StateIdle        = "idle"
+	StateReady       = "ready"
+	StateSilent      = "not answering" // a process serves, and leaves a ping without an answer
+	StateStarting    = "starting"
+	StateRecovering  = "recovering"
+	StateUnreachable = "unreachable" // a server by address, which is down
+	StateFailed      = "failed"
+	StateEjected     = "ejected"
 )
 
 // State returns the state of a server by that of one of its instances. up says that the instance
@@ -89,7 +90,7 @@ func (s Stage) State(up, recovers, failed bool) string {
 
 // Worse returns the worse one of two states.
 func Worse(a, b string) string {
-	order := []string{StateIdle, StateReady, StateSilent, StateStarting, StateRecovering, StateFailed, StateEjected}
+	order := []string{StateIdle, StateReady, StateSilent, StateStarting, StateRecovering, StateUnreachable, StateFailed, StateEjected}
 	if slices.Index(order, b) > slices.Index(order, a) {
 		return b
 	}

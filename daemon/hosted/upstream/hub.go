@@ -57,6 +57,8 @@ type Instance interface {
 	Uses(session string, c tool.Client) bool
 	// Blame records why Holdline ends the process.
 	Blame(f *fault.Record)
+	// Reached says that the server by address can be reached again.
+	Reached()
 	// Overreaches records that the process asks for what its scope does not offer.
 	Overreaches(method string)
 	// ListsChanged says that the process, which starts or serves, lists something else now.
