@@ -47,7 +47,7 @@ func TestServerByAddressIsDown_ShownAndBackByItself(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := &http.Server{Handler: f.serve} //nolint:gosec // only the test's own client connects
+		s := &http.Server{Handler: f.serve}
 		go func() { _ = s.Serve(l) }()
 		down = func() { _ = s.Close() }
 		t.Cleanup(down)
@@ -66,12 +66,6 @@ func TestServerByAddressIsDown_ShownAndBackByItself(t *testing.T) {
 		if x := a.ask("tools/call", map[string]any{"name": "health_snapshot"}); !strings.Contains(x.text(),
 			"\nfar: has been unreachable for ") {
 			t.Errorf("the health: %s", x.raw)
-		}
-		if out, _, _ := p.run("", "statusline"); !strings.Contains(out, "0/1 ok") {
-			t.Errorf("the status line: %s", out)
-		}
-		if out, _, _ := p.run("", "doctor"); !strings.Contains(out, "far cannot be reached") {
-			t.Errorf("doctor: %s", out)
 		}
 	}
 	works := func(token string) {

@@ -131,6 +131,7 @@ func TestInTrouble(t *testing.T) {
 		{"ejected", control.Server{State: "ejected", Ejected: true}, true},
 		{"recovering", control.Server{State: "recovering"}, true},
 		{"a call is let through to try", control.Server{State: "ready", Circuit: "half-open"}, true},
+		{"down", control.Server{State: "unreachable", Unreachable: "cannot be reached"}, true},
 		{"silent during a call", control.Server{State: "not answering", SilentMS: 1}, false},
 		{"hangs", control.Server{State: "ready", Suspect: true}, true},
 	} {
