@@ -44,6 +44,7 @@ var otherDecoders = map[string]string{
 	"daemon/hosted/handshake.ask":         "a list of strings",
 	"daemon/hosted/handshake.list":        "a list of raw entries",
 	"daemon/hosted/upstream.acknowledged": "a list of strings",
+	"daemon/hosted/upstream.faultIn":      "from our own process, or no fault",
 	"daemon/hosted/verdict.Read":          "our own file",
 	"daemon/listing.ReadMemory":           "our own file",
 	"daemon/policy.hint":                  "a string",
