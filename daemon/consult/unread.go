@@ -10,17 +10,12 @@ import (
 	"holdline/daemon/consult/jobdir"
 	"holdline/daemon/waiting"
 	"holdline/protocol/faultpoint"
+	"holdline/protocol/ownfile"
 )
 
 // Directories of jobs that could not be read at the start, for an error that passes. The daemon serves
 // meanwhile: only what needs the record of such a job waits, and what needs the records of all, as the
 // start of a consult needs what the others have cost.
-
-// Errors that pass are tried again: damageTime is how long, readPause how often.
-const (
-	damageTime = 5 * time.Second
-	readPause  = 50 * time.Millisecond
-)
 
 // heard is what a session has said of its jobs while some could not be read.
 type heard struct {
@@ -44,7 +39,7 @@ func (m *Manager) resumeWithoutPanels(open []*Job) (panels []*Job) {
 	return slices.DeleteFunc(open, func(j *Job) bool { return !j.isPanel() })
 }
 
-// readLater reads again what could not be read, until nothing is left; once damageTime is over, an error
+// readLater reads again what could not be read, until nothing is left; once [ownfile.PassingTime] is over, an error
 // is damage. Then it goes on with the panels, and with what waits for all jobs.
 func (m *Manager) readLater(panels []*Job) {
 	m.mu.Lock()
@@ -54,10 +49,10 @@ func (m *Manager) readLater(panels []*Job) {
 	}
 	m.mu.Unlock()
 	for len(left) > 0 {
-		if waiting.Pause(m.open, readPause) != nil {
+		if waiting.Pause(m.open, ownfile.PassingPause) != nil {
 			return // the next daemon reads them
 		}
-		patient := time.Since(m.begun) < damageTime
+		patient := time.Since(m.begun) < ownfile.PassingTime
 		if !patient {
 			faultpoint.At("consult.unread")
 		}

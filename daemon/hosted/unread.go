@@ -14,6 +14,7 @@ import (
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
+	"holdline/protocol/ownfile"
 	"holdline/protocol/process"
 )
 
@@ -35,12 +36,6 @@ type response struct {
 	n       int64
 	msg     jsonrpc.Message
 }
-
-// What fails with an error that passes is read again, with pauses, until that is so long after Load began.
-const (
-	passingLimit = 5 * time.Second
-	passingPause = 50 * time.Millisecond
-)
 
 // postpone notes that what lies in dir is to be read again, for why.
 func (m *Manager) postpone(dir string, why error) {
@@ -69,8 +64,8 @@ func (m *Manager) readLater() {
 	m.hub.Mu.Lock()
 	left := slices.Clone(m.unread)
 	m.hub.Mu.Unlock()
-	for len(left) > 0 && m.hub.Pause(passingPause, nil) == nil {
-		last := time.Since(m.loading) >= passingLimit
+	for len(left) > 0 && m.hub.Pause(ownfile.PassingPause, nil) == nil {
+		last := time.Since(m.loading) >= ownfile.PassingTime
 		if last {
 			faultpoint.At("hosted.unread")
 		}

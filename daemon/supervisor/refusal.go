@@ -53,9 +53,6 @@ func judge(err error) verdict {
 // errDamaged is wrapped by errors about a file that says what no program has written there.
 var errDamaged = errors.New("the file is damaged")
 
-// damageTime is how long a file that cannot be read may be read again before that counts for damage.
-const damageTime = 5 * time.Second
-
 // readSpecSoon is [readSpec], and reads again while the error may pass. One of the disk counts for damage
 // after a while; want of descriptors or memory does not: the worker is not to blame for that.
 func (s *Supervisor) readSpecSoon(ctx context.Context, dir string) (process.Spec, error) {
@@ -64,7 +61,7 @@ func (s *Supervisor) readSpecSoon(ctx context.Context, dir string) (process.Spec
 		if !errors.Is(err, syscall.EIO) && !errors.Is(err, syscall.EINTR) {
 			return spec, err
 		}
-		if time.Since(begin) > damageTime {
+		if time.Since(begin) > ownfile.PassingTime {
 			return spec, fmt.Errorf("%w: %w", errDamaged, err)
 		}
 		if perr := near.Pause(ctx); perr != nil {

@@ -15,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+	"time"
 
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/lockcheck"
@@ -198,6 +199,13 @@ func check(f *os.File) error {
 	}
 	return nil
 }
+
+// A file with an error that passes is read again, with pauses of PassingPause. After PassingTime the error counts
+// for damage of the file.
+const (
+	PassingTime  = 5 * time.Second
+	PassingPause = 50 * time.Millisecond
+)
 
 // Passes reports whether an error at reading a file is one that passes: it says nothing about the file,
 // which may be read a moment later. The machine or this process was short of something, or the disk failed.

@@ -3,12 +3,11 @@ package dispatch
 import (
 	"encoding/json"
 	"errors"
-	"slices"
 
+	"holdline/daemon/hosted/upstream"
 	"holdline/daemon/listing"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
-	"holdline/protocol/jsonrpc"
 )
 
 // Proxied returns the fault that our own process for a remote server has answered in
@@ -17,12 +16,7 @@ func Proxied(s Server, failure json.RawMessage) *fault.Record {
 	if failure == nil || !s.Entry().Remote {
 		return nil
 	}
-	var f fault.Record
-	_ = json.Unmarshal(jsonrpc.Field(failure, "data"), &f) // what is no record has no code
-	if !slices.Contains(fault.Codes(), f.Fault.Code) {
-		return nil
-	}
-	return &f
+	return upstream.FaultIn(failure)
 }
 
 // AsFault returns err as the fault that ends a call; a stopping daemon is no fault.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"time"
 
 	"holdline/daemon/calls"
@@ -90,13 +91,7 @@ func (u *Process) seeksLocked() bool {
 // hub.Mu.
 func (u *Process) seek() {
 	for tries := 0; ; tries++ {
-		pause := time.NewTimer(SeekPause(tries))
-		select {
-		case <-pause.C:
-		case <-u.Exited:
-		case <-u.hub.Life.Done():
-		}
-		pause.Stop()
+		_ = u.hub.Pause(SeekPause(tries), u.Exited) // whether to go on is found out below
 		u.hub.Mu.Lock()
 		u.reach.seeking = u.seeksLocked()
 		seeking := u.reach.seeking
@@ -111,7 +106,7 @@ func (u *Process) seek() {
 		refusal, refused := errors.AsType[*dialect.RefusalError](err)
 		switch {
 		case err == nil:
-		case !refused, refused && IsDown(faultIn(refusal.Raw)):
+		case !refused, refused && IsDown(FaultIn(refusal.Raw)):
 			continue
 		}
 		u.hub.Mu.Lock()
@@ -120,10 +115,13 @@ func (u *Process) seek() {
 	}
 }
 
-// faultIn returns the fault in the error that our own process for a server has answered in its place; what
-// is none has no code.
-func faultIn(failure json.RawMessage) *fault.Record {
+// FaultIn returns the fault in an error that our own process for a remote server has answered in the server's
+// place; nil if the error is the server's.
+func FaultIn(failure json.RawMessage) *fault.Record {
 	var f fault.Record
-	_ = json.Unmarshal(jsonrpc.Field(failure, "data"), &f)
+	_ = json.Unmarshal(jsonrpc.Field(failure, "data"), &f) // what is no record has no code
+	if !slices.Contains(fault.Codes(), f.Fault.Code) {
+		return nil
+	}
 	return &f
 }
