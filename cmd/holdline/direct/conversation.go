@@ -255,19 +255,11 @@ func (c *conversation) line(line []byte) {
 	if len(text) == 0 {
 		return
 	}
-	if text[0] == '[' && json.Valid(text) {
-		var parts [][]byte
-		all := true
-		err := jsonrpc.Elements(text, func(part []byte) error {
-			parts, all = append(parts, part), all && part[0] == '{'
-			return nil
-		})
-		if err == nil && all && len(parts) > 0 {
-			for _, part := range parts {
-				c.line(part)
-			}
-			return
+	if parts := dialect.Batch(text); parts != nil {
+		for _, part := range parts {
+			c.line(part)
 		}
+		return
 	}
 	m, err := jsonrpc.Parse(text)
 	if err != nil {

@@ -366,33 +366,18 @@ func (u *Process) readLine(l *lines.Line) {
 	}
 }
 
-// readBatch handles a line that is a list of messages, as servers of 2025-03-26 send it. It reports
-// whether the line is one. The caller must not hold hub.Mu.
-func (u *Process) readBatch(l *lines.Line) bool {
-	if !json.Valid(l.Text) { // many servers write log lines that begin with [
-		return false
-	}
-	var parts [][]byte
-	all := true
-	err := jsonrpc.Elements(l.Text, func(part []byte) error {
-		parts, all = append(parts, part), all && part[0] == '{'
-		return nil
-	})
-	if err != nil || len(parts) == 0 || !all {
-		return false
-	}
-	for i, part := range parts {
-		u.readMessage(l.Part(i, part))
-	}
-	return true
-}
-
 // readMessage handles a line that should be a message, or a list of messages. One that is none is
 // counted, unless it is blank or torn; if it is certainly the answer to a call, that fails. hub.Mu must
 // not be held.
 func (u *Process) readMessage(l *lines.Line) {
 	text := bytes.TrimSpace(l.Text)
-	if len(text) == 0 || text[0] == '[' && u.readBatch(l) {
+	if len(text) == 0 {
+		return
+	}
+	if parts := dialect.Batch(text); parts != nil {
+		for i, part := range parts {
+			u.readMessage(l.Part(i, part))
+		}
 		return
 	}
 	msg, err := jsonrpc.Parse(l.Text)
