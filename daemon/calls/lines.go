@@ -5,11 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"math"
 	"slices"
 	"strconv"
 
+	"holdline/protocol/bulk"
 	"holdline/protocol/jsonrpc"
 )
 
@@ -25,12 +25,9 @@ var ErrDamaged = errors.New("damaged")
 //	{"write":1,"n":0,"kind":"initialize","line":1,"sum":1198021340}
 const kindJournal = "journal"
 
-// castagnoli is the polynomial for which processors have an instruction.
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
 // checksum returns the checksum of b, which belongs to the directory with the name dir.
 func checksum(dir string, b []byte) uint32 {
-	return crc32.Update(crc32.Checksum([]byte(dir), castagnoli), castagnoli, b)
+	return bulk.AddSum(bulk.Sum([]byte(dir)), b)
 }
 
 // Keys that end each line.

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io"
 	"maps"
 	"os"
@@ -17,6 +16,7 @@ import (
 	"holdline/daemon/calls"
 	"holdline/daemon/tasks"
 	"holdline/daemon/tool"
+	"holdline/protocol/bulk"
 	"holdline/protocol/fault"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
@@ -54,9 +54,6 @@ type Record struct {
 	// SecondSum is the checksum of the second line. That of the first one follows it there.
 	SecondSum uint32 `json:"second_sum"`
 }
-
-// checksum returns a checksum of b.
-func checksum(b []byte) uint32 { return crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)) }
 
 // keySum begins the last member of the first line: the checksum of what stands before it.
 const keySum = `,"sum":`
@@ -129,13 +126,13 @@ func (s *Store) path(id string) string { return filepath.Join(s.dir, id+".json")
 // encode returns the content of a file: the record, and in a second line the params of the
 // call as long as the task works, and then what it has come to.
 func (r *Record) encode(second json.RawMessage) ([]byte, error) {
-	r.SecondSum = checksum(second)
+	r.SecondSum = bulk.Sum(second)
 	b, err := json.Marshal(r)
 	if err != nil {
 		return nil, fmt.Errorf("encoding a task: %w", err)
 	}
 	b = b[:len(b)-1] // the brace
-	b = fmt.Appendf(b, "%s%d}", keySum, checksum(b))
+	b = fmt.Appendf(b, "%s%d}", keySum, bulk.Sum(b))
 	return append(append(append(b, '\n'), second...), '\n'), nil
 }
 
@@ -179,7 +176,7 @@ func (r *Record) decode(path string, first []byte) error {
 		return fmt.Errorf("%s: %w", path, errDamaged)
 	case r.Version != version:
 		return fmt.Errorf("%s: %w", path, errVersion)
-	case i < 0, string(first[i:]) != fmt.Sprintf("%s%d}", keySum, checksum(first[:i])):
+	case i < 0, string(first[i:]) != fmt.Sprintf("%s%d}", keySum, bulk.Sum(first[:i])):
 		return fmt.Errorf("%s: %w", path, errDamaged)
 	}
 	return nil
@@ -197,7 +194,7 @@ func readSecond(path string) (json.RawMessage, error) {
 	if err := r.decode(path, first); err != nil {
 		return nil, err
 	}
-	if checksum(second) != r.SecondSum {
+	if bulk.Sum(second) != r.SecondSum {
 		return nil, fmt.Errorf("%s: %w", path, errDamaged)
 	}
 	return second, nil

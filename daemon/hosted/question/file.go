@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -14,6 +13,7 @@ import (
 	"slices"
 
 	"holdline/daemon/statedir"
+	"holdline/protocol/bulk"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/ownfile"
 	"holdline/protocol/process"
@@ -60,8 +60,7 @@ const keySum = `,"sum":`
 
 // checksum returns the checksum of the file with that name, whose content begins with b.
 func checksum(name string, b []byte) uint32 {
-	table := crc32.MakeTable(crc32.Castagnoli)
-	return crc32.Update(crc32.Checksum([]byte(name), table), table, b)
+	return bulk.AddSum(bulk.Sum([]byte(name)), b)
 }
 
 // errDamaged says that a file is not as it was written.
