@@ -54,13 +54,18 @@ func mayBeLost(m *message, s session) bool {
 }
 
 // doubts reports whether a status may mean that the session is lost, and whether the request was
-// refused unhandled then.
-func doubts(code int) (may, unhandled bool) {
+// refused unhandled then. text is the body. A 403 is mostly about what the login allows, and a 429 about
+// how often the server is asked.
+func doubts(code int, text []byte) (may, unhandled bool) {
 	switch code {
 	case http.StatusBadRequest, http.StatusUnauthorized, http.StatusConflict:
 		return true, true
+	case http.StatusForbidden:
+		return bytes.Contains(bytes.ToLower(text), []byte("session")), false
+	case http.StatusTooManyRequests:
+		return false, false
 	}
-	return code >= http.StatusInternalServerError, false
+	return code > http.StatusBadRequest, false
 }
 
 // speaksOfSession reports whether a line is an error for m whose text is about sessions.

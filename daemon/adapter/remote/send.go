@@ -261,7 +261,7 @@ func (c *Client) status(m *message, s session, resp *http.Response, isSent bool,
 	if speaks(code) && m.Kind == jsonrpc.Request {
 		line, isOwn = c.errorBody(m, code, text)
 	}
-	may, unhandled := doubts(code)
+	may, unhandled := doubts(code, text)
 	if may && !isOwn && mayBeLost(m, s) && (code != http.StatusBadRequest || !c.answers400.Load()) {
 		return &doubt{unhandled, line, c.refused(m, resp, text, isSent)}
 	}
