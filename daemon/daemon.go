@@ -44,6 +44,7 @@ import (
 	"holdline/daemon/tool"
 	"holdline/daemon/userenv"
 	"holdline/protocol"
+	"holdline/protocol/control"
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/mcp"
 )
@@ -120,6 +121,7 @@ type daemon struct {
 	commands  *commands.Daemon
 	asked     chan error  // why to stop
 	endAll    atomic.Bool // workers and consults are to end, too
+	removed   atomic.Bool // holdline is being uninstalled
 
 	leave   sync.Mutex // held while it is decided whether to stop or to hand over
 	leaving bool       // guarded by leave
@@ -397,7 +399,11 @@ func (d *daemon) stopping(ctx context.Context, why error) {
 			d.Log.WarnContext(ctx, "proxies may start a daemon again", "err", err)
 		}
 		faultpoint.At("stop.marked")
-		d.sessions.Farewell(protocol.ByeStopped, "holdline was stopped")
+		if d.removed.Load() {
+			d.sessions.Farewell(protocol.ByeRemoved, "Holdline was uninstalled; restart the agent")
+		} else {
+			d.sessions.Farewell(protocol.ByeStopped, "holdline was stopped")
+		}
 		faultpoint.At("stop.told")
 		// The proxies answer what is outstanding and disconnect. The listener closes
 		// the connections of those that do not.
@@ -407,11 +413,14 @@ func (d *daemon) stopping(ctx context.Context, why error) {
 	}
 }
 
-// stopAsked begins to stop because the user wants that, and ends workers and consults, too,
-// if all is set.
-func (d *daemon) stopAsked(all bool) {
-	if all {
+// stopAsked begins to stop because the user wants that, and ends workers and consults, too, if that is
+// asked for.
+func (d *daemon) stopAsked(p control.StopParams) {
+	if p.All {
 		d.endAll.Store(true)
+	}
+	if p.Uninstall {
+		d.removed.Store(true)
 	}
 	d.beginStop(errAsked)
 }

@@ -166,6 +166,7 @@ func (r *Refusal) Error() string { return r.Message }
 const (
 	ByeClient  = "client"  // from a proxy: its client is done
 	ByeStopped = "stopped" // from a daemon: it was stopped on request, start no other
+	ByeRemoved = "removed" // from a daemon: holdline is being uninstalled, start no other
 	ByeSlow    = "slow"    // from a daemon: the client did not read
 	ByeFull    = "full"    // from a daemon: more answers waited than are kept
 	ByeEnded   = "ended"   // from a daemon: its user has disconnected the client

@@ -213,8 +213,11 @@ func (p *proxy) serveConnections(ctx context.Context) int {
 		case endBroken:
 			return p.broken(ctx)
 		case endStopped:
-			p.printMessage("the daemon has ended this session: "+l.farewell(),
-				"start the server again in your client; holdline status shows the daemon")
+			hint := "start the server again in your client; holdline status shows the daemon"
+			if l.bye.Bye == protocol.ByeRemoved {
+				hint = "restart the agent, so that it reads its own configuration again"
+			}
+			p.printMessage("the daemon has ended this session: "+l.farewell(), hint)
 			p.settle("the daemon ended the session: " + l.farewell())
 			return p.after(ctx, ExitLost)
 		case endLost:

@@ -130,8 +130,11 @@ func TestInstallAndBack(t *testing.T) {
 	}
 	p.must("import", "--write")
 	p.daemonAt(bin)
-	if _, errs, code := p.run("", "uninstall", "--purge"); code != exitFailure ||
-		!strings.Contains(errs, "hint: holdline import --undo") {
+	if _, errs, code := p.run("", "uninstall", "--purge"); code != exitUsage ||
+		!strings.Contains(errs, "hint: holdline uninstall --yes") || !strings.Contains(errs, "--keep-clients") {
+		t.Errorf("what becomes of the clients' entries is not said: exit %d\n%s", code, errs)
+	}
+	if _, errs, code := p.run("", "uninstall", "--purge", "--keep-clients"); code != exitFailure {
 		t.Errorf("what the clients' files were is lost: exit %d\n%s", code, errs)
 	}
 	p.must("import", "--undo")
@@ -214,10 +217,6 @@ func TestPurgeAfterUndo(t *testing.T) {
 	p.must("import", "--write", "--no-check")
 	const mine = `{"mcpServers": {"a": {"command": "mine"}}}`
 	write(mine)
-	if _, errs, code := p.run("", "uninstall", "--purge"); code != exitFailure ||
-		!strings.Contains(errs, "hint: holdline import --undo") {
-		t.Errorf("before the undo: exit %d\n%s", code, errs)
-	}
 	if _, errs, code := p.run("", "import", "--undo"); code != exitFailure ||
 		!strings.Contains(errs, path+" a: it was changed since") {
 		t.Errorf("the undo: exit %d\n%s", code, errs)

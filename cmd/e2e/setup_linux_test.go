@@ -25,6 +25,28 @@ func onTerminalSeen(
 	t *testing.T, cmd *exec.Cmd, typed, until string, then func(screen *os.File, shown string),
 ) string {
 	t.Helper()
+	return onTerminalAll(t, cmd, typed, prompted{until, then})
+}
+
+// prompted is what a terminal shows before the user does something.
+type prompted struct {
+	until string
+	then  func(screen *os.File, shown string)
+}
+
+// typing returns what a user does who types that.
+func typing(t *testing.T, text string) func(screen *os.File, shown string) {
+	t.Helper()
+	return func(screen *os.File, _ string) {
+		if _, err := screen.WriteString(text); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// onTerminalAll is [onTerminalSeen] for several questions, one after the other.
+func onTerminalAll(t *testing.T, cmd *exec.Cmd, typed string, questions ...prompted) string {
+	t.Helper()
 	tty, screen := ttytest.Open(t)
 	if _, err := screen.WriteString(typed); err != nil {
 		t.Fatal(err)
@@ -47,13 +69,18 @@ func onTerminalSeen(
 			}
 		}
 	}()
-	for deadline := time.Now().Add(waitLimit); !strings.Contains(shown.String(), until); {
-		if time.Now().After(deadline) {
-			t.Fatalf("%q does not show %q: %q", cmd.Args, until, shown.String())
+	seen := 0
+	for _, q := range questions {
+		for deadline := time.Now().Add(waitLimit); !strings.Contains(shown.String()[seen:], q.until); {
+			if time.Now().After(deadline) {
+				t.Fatalf("%q does not show %q: %q", cmd.Args, q.until, shown.String())
+			}
+			time.Sleep(5 * time.Millisecond)
 		}
-		time.Sleep(5 * time.Millisecond)
+		all := shown.String()
+		seen += strings.Index(all[seen:], q.until) + len(q.until)
+		q.then(screen, all)
 	}
-	then(screen, shown.String())
 	_ = cmd.Wait() // the caller looks at the exit code
 	<-ended
 	return shown.String()

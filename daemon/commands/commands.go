@@ -69,8 +69,8 @@ type Daemon struct {
 	Asker *asklogin.Asker
 	// Troubles returns for people what keeps the daemon itself from working as it should.
 	Troubles func() []string
-	// Stop begins to stop the daemon, and ends workers and consults if all is set.
-	Stop func(all bool)
+	// Stop begins to stop the daemon as the user wants it.
+	Stop func(control.StopParams)
 	// Upgrade hands over to the program at the watched path, and returns only if that
 	// failed; see [holdline/daemon/rollout.Watcher.Upgrade].
 	Upgrade func(ctx context.Context, progress Progress) (any, error)
@@ -162,7 +162,7 @@ func (d *Daemon) stopDaemon(_ context.Context, p control.StopParams, _ Progress)
 	if !p.All {
 		answer.Workers = now.Workers
 	}
-	d.Stop(p.All)
+	d.Stop(p)
 	return answer, nil
 }
 

@@ -54,6 +54,8 @@ type TelemetryAnswer struct {
 // StopParams of [Stop].
 type StopParams struct {
 	All bool `json:"all"` // end workers and consults, too
+	// Uninstall is set if holdline is being removed: agents are told to start again.
+	Uninstall bool `json:"uninstall,omitempty"`
 }
 
 // StopAnswer of [Stop].

@@ -20,12 +20,11 @@ import (
 	"holdline/cmd/holdline/cmdenv"
 	"holdline/cmd/holdline/console"
 	"holdline/cmd/holdline/daemoncmd"
-	"holdline/cmd/holdline/importer"
 	"holdline/cmd/holdline/install"
 	"holdline/cmd/holdline/pair"
-	"holdline/cmd/holdline/setupcmd"
 	"holdline/daemon/command"
 	"holdline/daemon/userenv"
+	"holdline/protocol/control"
 	"holdline/protocol/socket"
 )
 
@@ -188,64 +187,6 @@ func ownManager() install.Manager {
 	return install.Systemd
 }
 
-// newUninstallCommand returns the command uninstall. It stops the daemon with all that it runs
-// first. Package install knows from its list what to remove, so the command works without the
-// flags of the installation.
-func newUninstallCommand(proc *cmdenv.Process) *cobra.Command {
-	var purge, dryRun bool
-	cmd := &cobra.Command{
-		Use:   "uninstall",
-		Short: "Stop the daemon and remove what install made",
-		Long: `Stop the daemon with everything that it runs, and remove what install made: units, the
-binary, the captured PATH, and the directories that it created if they are empty. The
-command leaves and names files that were changed since.
-
-Configuration, logs and kept consults stay, except with --purge. Agents whose
-configuration names holdline will keep trying to start it: revert that first with
-holdline import --undo.`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			in, err := installer(cmd, proc)
-			if err != nil {
-				return err
-			}
-			in.DryRun = dryRun
-			// This comes before anything is stopped or removed, since it may refuse.
-			if err := connected(cmd, in.StateDir, purge); err != nil {
-				return err
-			}
-			return in.Uninstall(cmd.Context(), purge)
-		},
-	}
-	cmd.Flags().BoolVar(&purge, "purge", false, "remove the directories of configuration, state and runtime, too")
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say what would be done, and do nothing")
-	return cmd
-}
-
-// connected warns of clients whose configuration still names holdline, since they keep trying
-// to start it. It refuses a purge as long as there are such clients: the state directory,
-// which a purge removes, has the files as they were before the import. state is that
-// directory.
-func connected(cmd *cobra.Command, state string, purge bool) error {
-	more, left, err := importer.Pending(state)
-	switch {
-	case err != nil && purge: // the unreadable journal may have the only copy of a client's file
-		return cmdenv.WithHint(err,
-			"holdline import --undo, by the holdline that wrote it; or move it away, then uninstall")
-	case err != nil:
-		console.Warn(cmd, "%v; clients may still start holdline", err)
-	case more && purge:
-		return cmdenv.WithHint(
-			fmt.Errorf("clients still start holdline, and what their files were before the import is in %s", state),
-			"holdline import --undo, then uninstall")
-
-	case more:
-		console.Warn(cmd, "clients still start holdline, and will not find it; "+
-			"to take their entries back first: holdline import --undo")
-	}
-	setupcmd.WarnLeft(cmd, left)
-	return nil
-}
-
 // installer returns package install's view of this machine and this user. It has no runtime
 // directory if the user names a socket: a purge must not remove a directory that the user
 // has chosen.
@@ -282,7 +223,7 @@ func installer(cmd *cobra.Command, proc *cmdenv.Process) (*install.Options, erro
 		Stop: func(context.Context) error {
 			defer cmd.SetErr(cmd.ErrOrStderr())
 			cmd.SetErr(io.Discard) // no hint that systemd starts it again: the units go next
-			return daemoncmd.Stop(cmd, proc, true)
+			return daemoncmd.Stop(cmd, proc, control.StopParams{All: true})
 		},
 	}, nil
 }

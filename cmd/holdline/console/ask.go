@@ -1,6 +1,7 @@
 package console
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -9,11 +10,43 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 )
 
 // ErrTooLong is the error of a line that is longer than it may be.
 var ErrTooLong = errors.New("the line is too long")
+
+// Answer asks a question on stderr, and returns the line that the user types to stdin, in small letters; "no" at
+// the end of stdin. What was typed before, while the command worked, is no answer. The error is the cause of
+// the command's context once that is done.
+func Answer(cmd *cobra.Command, stdin io.Reader, question string) (string, error) {
+	errs := cmd.ErrOrStderr()
+	ForgetTyped(stdin)
+	fmt.Fprint(errs, question)
+	answer := make(chan string, 1)
+	go func() { // it ends with its line, or with this process
+		line, err := bufio.NewReader(stdin).ReadString('\n')
+		if err != nil && line == "" {
+			line = "no"
+		}
+		answer <- strings.ToLower(strings.TrimSpace(line))
+	}()
+	select {
+	case line := <-answer:
+		return line, nil
+	case <-cmd.Context().Done():
+		fmt.Fprintln(errs)
+		return "", context.Cause(cmd.Context())
+	}
+}
+
+// Confirm asks the user a question, and reports whether the answer is yes. An empty line is a yes if byDefault
+// is true. Once the command's context is done, the answer is no.
+func Confirm(cmd *cobra.Command, stdin io.Reader, question string, byDefault bool) bool {
+	line, err := Answer(cmd, stdin, question)
+	return err == nil && (line == "" && byDefault || line == "y" || line == "yes")
+}
 
 // ReadLine asks a question at a terminal, whose end for output is out, and returns the line that
 // is typed, of at most that many bytes. The line is not shown if it is secret. ReadLine returns

@@ -49,19 +49,22 @@ that does not answer.
 If no daemon runs, there is nothing to do and the command succeeds. Where systemd
 listens for the daemon, the next agent that connects starts it again; to prevent
 that: systemctl --user stop holdline.socket.`,
-		RunE: func(cmd *cobra.Command, _ []string) error { return Stop(cmd, proc, all) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return Stop(cmd, proc, control.StopParams{All: all})
+		},
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "end workers and consults, too")
 	return cmd
 }
 
-// Stop ends the daemon. With all it also ends the daemon's workers, and kills a daemon that
+// Stop ends the daemon. With want.All it also ends the daemon's workers, and kills a daemon that
 // does not answer. It returns when the daemon has ended.
 //
 // There are three cases: a daemon that answers is asked to stop ([requestStop]), one that
-// hangs is killed, if all ([stopHung]), and without a daemon only workers are left to end
-// ([stopAbsent]).
-func Stop(cmd *cobra.Command, proc *cmdenv.Process, all bool) error {
+// hangs is killed, if all is to end ([stopHung]), and without a daemon only workers are left to
+// end ([stopAbsent]).
+func Stop(cmd *cobra.Command, proc *cmdenv.Process, want control.StopParams) error {
+	all := want.All
 	paths, err := attach.PathsOf(cmd, proc)
 	if err != nil {
 		return err
@@ -99,7 +102,7 @@ func Stop(cmd *cobra.Command, proc *cmdenv.Process, all bool) error {
 	}
 	for range maxRequests {
 		pid := c.Daemon.PID
-		err = requestStop(cmd, proc, c, all, limit)
+		err = requestStop(cmd, proc, c, want, limit)
 		_ = c.Close()
 		if !isEnding(err) {
 			break
@@ -213,12 +216,12 @@ func workersEnded(n int) string {
 // error wraps [context.DeadlineExceeded] if the daemon does not stop within limit, and is one of
 // [isEnding] if the daemon went away before it answered.
 func requestStop(
-	cmd *cobra.Command, proc *cmdenv.Process, c *control.Client, all bool, limit time.Duration,
+	cmd *cobra.Command, proc *cmdenv.Process, c *control.Client, want control.StopParams, limit time.Duration,
 ) error {
 	ctx, cancel := context.WithTimeout(cmd.Context(), limit)
 	defer cancel()
 	var answer control.StopAnswer
-	err := c.Call(ctx, control.Stop, control.StopParams{All: all}, &answer, nil)
+	err := c.Call(ctx, control.Stop, want, &answer, nil)
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		return cmdenv.WithHint(&slowError{fmt.Sprintf("daemon %d does not answer", c.Daemon.PID), err},
@@ -231,7 +234,7 @@ func requestStop(
 			&slowError{fmt.Sprintf("daemon %d was told to stop and still runs after %v", answer.PID, limit), err},
 			doctor.WayOut(answer.PID))
 	}
-	if all { // only the daemon's log says what it could not end
+	if want.All { // only the daemon's log says what it could not end
 		_, err = endAll(cmd, proc, filepath.Dir(answer.Lock))
 	}
 	console.Lines(cmd.OutOrStdout(), stopWords(&answer))
@@ -257,21 +260,14 @@ func (e *slowError) Error() string { return e.text }
 // Unwrap returns the error of the wait.
 func (e *slowError) Unwrap() error { return e.err }
 
-// maxNamed bounds how many agents, and how many workers, [stopWords] names.
-const maxNamed = 20
-
-// stopWords returns what a stop has done: which agents it has disconnected, and which workers
-// run on without a daemon. Workers that have ended since the daemon has answered are left out.
-func stopWords(a *control.StopAnswer) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "daemon %d stopped\n", a.PID)
-	var agents, workers, away []string // for people
-	// of counts the sessions of each agent. Most agents have one for each of their entries.
-	of := map[string]int{}
-	// A session that was detached had no agent to disconnect.
-	for _, s := range a.Sessions {
+// AgentNames names the agents of these sessions for people; "" if none is connected. Most agents have a session
+// for each of their entries.
+func AgentNames(sessions []control.Session) string {
+	var agents []string
+	of := map[string]int{} // sessions of each agent
+	for _, s := range sessions {
 		if s.State != "attached" {
-			continue
+			continue // it has no agent
 		}
 		agent := fmt.Sprintf("%s (pid %d)", cmp.Or(s.Identity, s.Client, "a client"), cmp.Or(s.ClientPID, s.PID))
 		if of[agent]++; of[agent] == 1 {
@@ -283,7 +279,19 @@ func stopWords(a *control.StopAnswer) string {
 			agents[i] = fmt.Sprintf("%s with %d sessions", agent, n)
 		}
 	}
-	kinds := map[string]int{} // of the workers that go on
+	return console.JoinSome(agents, maxNamed)
+}
+
+// maxNamed bounds how many agents, and how many workers, [stopWords] names.
+const maxNamed = 20
+
+// stopWords returns what a stop has done: which agents it has disconnected, and which workers
+// run on without a daemon. Workers that have ended since the daemon has answered are left out.
+func stopWords(a *control.StopAnswer) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "daemon %d stopped\n", a.PID)
+	var workers, away []string // for people
+	kinds := map[string]int{}  // of the workers that go on
 	for _, w := range a.Workers {
 		if w.Host != "" {
 			away = append(away, fmt.Sprintf("server %s on %s", w.Name, w.Host))
@@ -296,8 +304,8 @@ func stopWords(a *control.StopAnswer) string {
 		kinds[w.Kind]++
 		workers = append(workers, fmt.Sprintf("%s %s (pid %d)", w.Kind, w.Name, cmp.Or(w.ChildPID, w.PID)))
 	}
-	if len(agents) > 0 {
-		fmt.Fprintf(&b, "disconnected: %s\n", console.JoinSome(agents, maxNamed))
+	if agents := AgentNames(a.Sessions); agents != "" {
+		fmt.Fprintf(&b, "disconnected: %s\n", agents)
 	}
 	if len(workers) > 0 {
 		fmt.Fprintf(&b, "go on without it: %s\n", console.JoinSome(workers, maxNamed))

@@ -15,6 +15,7 @@ import (
 	"holdline/cmd/holdline/attach"
 	"holdline/cmd/holdline/cmdenv"
 	"holdline/daemon/statedir"
+	"holdline/protocol/control"
 	"holdline/protocol/process"
 	"holdline/protocol/socket"
 )
@@ -73,7 +74,7 @@ func TestStop_DoesNotListen(t *testing.T) {
 		cmd := &cobra.Command{}
 		cmd.SetContext(t.Context())
 		cmd.Flags().String("socket", "", "")
-		err := Stop(cmd, &cmdenv.Process{Getenv: func(name string) string { return env[name] }}, false)
+		err := Stop(cmd, &cmdenv.Process{Getenv: func(name string) string { return env[name] }}, control.StopParams{})
 		name := fmt.Sprintf("daemon %d", me.PID)
 		if _, hangs := errors.AsType[*attach.HungError](err); !hangs || !strings.Contains(err.Error(), name) {
 			t.Errorf("stop: %v, want that %s does not answer", err, name)

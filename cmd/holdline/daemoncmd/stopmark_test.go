@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"holdline/cmd/holdline/cmdenv"
+	"holdline/protocol/control"
 	"holdline/protocol/socket"
 )
 
@@ -41,7 +42,7 @@ func TestStop_MarkIsThereBeforeDaemonIsAsked(t *testing.T) {
 	cmd := &cobra.Command{}
 	cmd.SetContext(t.Context())
 	cmd.Flags().String("socket", "", "")
-	err = Stop(cmd, &cmdenv.Process{Getenv: func(name string) string { return env[name] }}, false)
+	err = Stop(cmd, &cmdenv.Process{Getenv: func(name string) string { return env[name] }}, control.StopParams{})
 	_ = ln.Close()
 	if err == nil {
 		t.Error("stop of what is no daemon succeeds")

@@ -324,10 +324,16 @@ func FoundServers(proc *cmdenv.Process) []string {
 	return plan.CanStay()
 }
 
+// EveryClient returns what package importer needs to find the entries of all clients, those of this directory's
+// project too.
+func EveryClient(proc *cmdenv.Process) (importer.Options, error) {
+	return ClientOptions(proc, &ImportOptions{Project: true})
+}
+
 // LookAtClients returns what an import of all clients would do, those of projects too. It starts
 // no server, so it does not wait.
 func LookAtClients(proc *cmdenv.Process) (*importer.Plan, error) {
-	look, err := ClientOptions(proc, &ImportOptions{Project: true})
+	look, err := EveryClient(proc)
 	if err != nil {
 		return nil, err
 	}

@@ -1,7 +1,6 @@
 package setupcmd
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -271,28 +270,12 @@ func (s *setup) ask() error {
 }
 
 // askYes asks the user, and returns [errDeclined] for anything but yes. An empty line is a yes if byDefault is
-// true. What was typed before, while servers were started, is no answer.
+// true.
 func askYes(cmd *cobra.Command, proc *cmdenv.Process, question string, byDefault bool) error {
-	errs := cmd.ErrOrStderr()
-	console.ForgetTyped(proc.Stdin)
-	fmt.Fprint(errs, question)
-	answer := make(chan string, 1)
-	go func() { // it ends with its line, or with this process
-		line, err := bufio.NewReader(proc.Stdin).ReadString('\n')
-		if err != nil && line == "" {
-			line = "no"
-		}
-		answer <- strings.ToLower(strings.TrimSpace(line))
-	}()
-	select {
-	case line := <-answer:
-		if line == "" && byDefault || line == "y" || line == "yes" {
-			return nil
-		}
-	case <-cmd.Context().Done():
-		fmt.Fprintln(errs)
+	if console.Confirm(cmd, proc.Stdin, question, byDefault) {
+		return nil
 	}
-	console.Line(errs, 4, "Nothing was changed.")
+	console.Line(cmd.ErrOrStderr(), 4, "Nothing was changed.")
 	return errDeclined
 }
 
