@@ -40,7 +40,7 @@ func TestFoundByShell(t *testing.T) {
 	p.env = append(without(p.env, "PATH"), "PATH="+venv+":"+programs+":/usr/bin:/bin", "ONLY_HERE=1")
 	help := "Your shell has it at " + filepath.Join(venv, "venvtool") + ". Run: `holdline install --path`"
 	args := []string{
-		"servers", "add", "tools", "--scope", "shared", "-e", "A=${ONLY_HERE}", "-e", "B=${ANTHROPIC_API_KEY}",
+		"servers", "add", "tools", "--force", "--scope", "shared", "-e", "A=${ONLY_HERE}", "-e", "B=${ANTHROPIC_API_KEY}",
 		"--", "venvtool", "-ledger", p.effects(),
 	}
 	_, errs, code := p.run("", args...)
@@ -51,7 +51,7 @@ func TestFoundByShell(t *testing.T) {
 	if !strings.Contains(errs, "warning: ONLY_HERE is not set") || strings.Contains(errs, "ANTHROPIC_API_KEY") {
 		t.Errorf("servers add, of variables:\n%s", errs)
 	}
-	p.must("servers", "add", "--replace", "tools", "--scope", "shared", "--", "venvtool", "-ledger", p.effects())
+	p.must("servers", "add", "--replace", "--force", "tools", "--scope", "shared", "--", "venvtool", "-ledger", p.effects())
 	if _, errs, code := p.run("", "servers", "start", "tools"); code == exitOK ||
 		!strings.Contains(errs, "`venvtool` was not found. Looked in: ") ||
 		!strings.Contains(errs, "(login shell)") {

@@ -249,20 +249,21 @@ func TestLogin_Refused(t *testing.T) {
 func TestLogin_Added(t *testing.T) {
 	t.Parallel()
 	srv := logintest.Start(t, logintest.Options{})
+	free := logintest.Start(t, logintest.Options{Public: true})
 	gone := httptest.NewServer(nil)
 	gone.Close()
 	p := newPlace(t).login().withBrowser()
 	p.loginPort(t)
 	for args, want := range map[string]string{
-		"a " + srv.URL + " --no-check":                "",
-		"b " + srv.URL:                                "b needs a login: holdline servers login b",
-		"c " + gone.URL:                               "warning: c: cannot be reached: no server listens at its address",
-		"i http://example.com/mcp":                    "", // nobody can log in there, and nobody has to
-		"j http://example.com/mcp --login":            "warning: j: a token is not sent over http",
-		"d " + srv.URL + " -H Authorization:x":        "",
-		"e " + srv.URL + " --disabled":                "",
-		"f " + srv.URL + " --login":                   "f: logged in, cannot be renewed",
-		"g " + srv.URL + " --login --oauth-scope own": "g: already logged in",
+		"a " + srv.URL + " --no-check":                    "",
+		"b " + srv.URL:                                    "b needs a login: holdline servers login b",
+		"c " + gone.URL + " --force":                      "warning: c: cannot be reached: no server listens at its address",
+		"i " + free.URL:                                   "", // nobody has to log in there
+		"j http://example.com/mcp --login --force":        "warning: j: a token is not sent over http",
+		"d " + srv.URL + " --no-check -H Authorization:x": "",
+		"e " + srv.URL + " --disabled":                    "",
+		"f " + srv.URL + " --login":                       "f: logged in, cannot be renewed",
+		"g " + srv.URL + " --login --oauth-scope own":     "g: already logged in",
 	} {
 		if args[0] == 'f' {
 			srv.Set(func(o *logintest.Options) { o.NoRefresh = true })

@@ -130,7 +130,7 @@ func NewRoot(proc *cmdenv.Process) *cobra.Command {
 	add(groupUse, "Use:",
 		consultcmd.NewCommand(proc), newStatusCommand(proc), newTopCommand(proc), newSessionsCommand(proc),
 		newTelemetryCommand(proc), newStatuslineCommand(proc))
-	add(groupServers, "Servers:", serverscmd.NewCommand(proc, setupcmd.LookAtClients), hostscmd.NewCommand(proc))
+	add(groupServers, "Servers:", serverscmd.NewCommand(proc, setupcmd.EveryClient), hostscmd.NewCommand(proc))
 	add(groupSetUp, "Set up:",
 		setupcmd.NewCommand(proc, setupcmd.Installing{Options: installer, Path: pathToCapture}),
 		setupcmd.NewImportCommand(proc), newInstallCommand(proc), newDoctorCommand(proc),

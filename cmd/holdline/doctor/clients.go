@@ -33,12 +33,16 @@ func checkClients(o Options) []Finding {
 		if c.NeedsProject {
 			fix += " --project"
 		}
+		repair := fix + " removes the entries, and asks first"
 		fix += " shows what can be moved, or why it stays, and asks"
 		switch gone := c.Gone(); {
 		case len(gone) > 0:
 			f = f.with(Problem, c.Path+" starts "+strings.Join(gone, ", ")+", which is not there",
 				"its agents find no server at all", "install holdline there; or holdline import --undo, "+
 					"then holdline setup by the holdline that is to stay")
+		case len(c.Dangling()) > 0:
+			f = f.with(Problem, c.Path+" starts servers that Holdline does not have: "+strings.Join(c.Dangling(), ", "),
+				"its agents find no tools there", repair)
 		case c.Broken:
 			f = f.with(Note, c.Path+": "+c.Why,
 				"what its agents start is not known, and they may not find it either", "correct the file")

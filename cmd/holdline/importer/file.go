@@ -64,8 +64,11 @@ type Server struct {
 	Login   bool     `json:"login,omitempty"` // somebody has to log in before it can be used
 	Late    bool     `json:"-"`               // it stays since it did not answer in time
 	Untried bool     `json:"-"`               // it moves though it was not started: see [Options.MayTry]
-	Tools   []string `json:"tools,omitempty"` // that its start has shown
-	Call    string   `json:"call,omitempty"`  // one of these, which is called once to check the server
+	// Dangling is set if the entry starts holdline for a server that holdline's file does not have. It is removed
+	// if its file is edited.
+	Dangling bool     `json:"dangling,omitempty"`
+	Tools    []string `json:"tools,omitempty"` // that its start has shown
+	Call     string   `json:"call,omitempty"`  // one of these, which is called once to check the server
 
 	path    []string
 	program string          // that starts holdline
@@ -211,6 +214,9 @@ func (p *Plan) planServers(f *File, doc clients.Document) {
 		if offers, ok := e.StartsHoldline(); ok {
 			s.Verdict, s.offers = Ours, offers
 			s.program, _ = e.CommandLine()
+			if s.Dangling = p.dangles(offers); s.Dangling && f.Why == "" {
+				f.steps = append(f.steps, step{path: s.path})
+			}
 			continue
 		}
 		s.describe(&e)
@@ -218,6 +224,13 @@ func (p *Plan) planServers(f *File, doc clients.Document) {
 			s.Verdict, s.As, s.Why, s.Notes = Stays, "", err.Error(), nil
 		}
 	}
+}
+
+// dangles reports whether entries that start holdline for a server find none. Those of another user's
+// configuration file than the usual one are not known.
+func (p *Plan) dangles(server string) bool {
+	return server != "" && server != clients.OwnEntry && !p.o.OtherFile &&
+		!slices.ContainsFunc(p.taken, func(c *candidate) bool { return c.fixed && c.name == server })
 }
 
 // planServer plans the move of a server: it chooses the server's name in holdline's

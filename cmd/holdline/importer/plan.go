@@ -27,7 +27,9 @@ type Options struct {
 	clients.Places
 
 	Config string // holdline's configuration file
-	State  string // holdline's state directory
+	// OtherFile is set if the daemons that clients start read another one.
+	OtherFile bool
+	State     string // holdline's state directory
 	// Command starts holdline. It is an absolute path: the programs that read the
 	// entries may have another PATH.
 	Command string
@@ -351,6 +353,16 @@ func (p *Plan) Empty() bool { return len(p.changed()) == 0 }
 // Connected reports whether an entry of the file starts holdline.
 func (f *File) Connected() bool {
 	return slices.ContainsFunc(f.Servers, func(s *Server) bool { return s.Verdict == Ours })
+}
+
+// Dangling returns the names of the servers that entries of the file start, and that holdline's file does not have.
+func (f *File) Dangling() (names []string) {
+	for _, s := range f.Servers {
+		if s.Dangling && !slices.Contains(names, s.offers) {
+			names = append(names, s.offers)
+		}
+	}
+	return names
 }
 
 // Sees reports whether an entry of the file starts holdline for that server, or for all.

@@ -30,7 +30,7 @@ const maxName = 24
 // does not and why. With verbose the plan for each file follows.
 func Print(w io.Writer, plan *importer.Plan, verbose bool) {
 	console.Line(w, 4, "%s", console.Bold.Paint(plan.Summary))
-	rows := slices.Concat(moving(plan), staying(plan), files(plan))
+	rows := slices.Concat(moving(plan), staying(plan), dangling(plan), files(plan))
 	width := 0
 	for _, r := range rows {
 		width = max(width, min(maxName, console.Width(r.name)))
@@ -165,6 +165,32 @@ func staying(plan *importer.Plan) []row {
 		rows[i].text = strings.Join(titles[k], ", ") + ": " + k.why
 	}
 	slices.SortStableFunc(rows, func(a, b row) int { return cmp.Compare(a.verdict.Text, b.verdict.Text) })
+	return rows
+}
+
+// dangling returns a row for each server that entries of clients start, and that holdline does not have any more.
+// They are removed where the client's file is edited.
+func dangling(plan *importer.Plan) []row {
+	var rows []row
+	at := map[string]int{}
+	titles := map[string][]string{}
+	for _, f := range plan.Files {
+		for _, name := range f.Dangling() {
+			key := f.Why + "\x00" + name
+			if _, known := at[key]; !known {
+				at[key] = len(rows)
+				r := row{verdict: console.Odd.Paint("drops"), name: name, text: "Holdline has no such server any more"}
+				if f.Why != "" {
+					r.verdict, r.text = console.Odd.Paint("stays"), r.text+"; "+f.Path+" is not edited: "+f.Why
+				}
+				rows = append(rows, r)
+			}
+			titles[key] = appendNew(titles[key], f.Title)
+		}
+	}
+	for key, i := range at {
+		rows[i].text = strings.Join(titles[key], ", ") + ": " + rows[i].text
+	}
 	return rows
 }
 

@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -15,6 +16,8 @@ import (
 	"holdline/cmd/holdline/clients"
 	"holdline/cmd/holdline/cmdenv"
 	"holdline/cmd/holdline/console"
+	"holdline/cmd/holdline/direct"
+	"holdline/cmd/holdline/importer"
 	"holdline/daemon/command"
 	"holdline/daemon/config"
 	"holdline/daemon/config/edit"
@@ -35,7 +38,9 @@ type addOptions struct {
 	replace      bool     // a server with the same name
 	secretEnv    string   // variable with the secret of an OAuth client
 	login        bool     // log in at once
-	noCheck      bool     // do not ask the server whether it wants a login
+	noCheck      bool     // do not start the server first
+	noConnect    bool     // add no entry to the clients' files
+	force        bool     // add it though it does not work
 }
 
 // newServersAdd returns the command servers add. A flag after the name that belongs to COMMAND
@@ -59,8 +64,12 @@ variables of --env-file, of ~/.config/holdline/env (mode 0600) and of the
 environment: so secrets need not stand in the configuration. Mind the quotes:
 within single ones, your shell leaves them alone.
 
-A server by address that wants a login says so: then log in with holdline servers login
-NAME, or at once with --login. It is asked once, unless --no-check.
+The server is started once, as servers test does, and ended. It is added if it works, and
+each client that setup has connected gets an entry for it; --no-connect leaves them.
+One that does not start or cannot be reached is not added, except with --force.
+
+A server by address that wants a login is added: then log in with holdline servers login
+NAME, or at once with --login. On a terminal the command offers that.
 
 Scopes: project (one process for each project, started in its root; default),
 shared (one for all), session (one for each agent).`,
@@ -90,7 +99,9 @@ shared (one for all), session (one for each agent).`,
 	f.BoolVar(&o.Disabled, "disabled", false, "add it disabled")
 	f.BoolVar(&o.replace, "replace", false, "replace a server of that name")
 	f.BoolVar(&o.login, "login", false, "log in to a remote server at once, if it wants that")
-	f.BoolVar(&o.noCheck, "no-check", false, "do not ask a remote server whether it wants a login")
+	f.BoolVar(&o.noCheck, "no-check", false, "do not start it first, nor ask it whether it wants a login")
+	f.BoolVar(&o.force, "force", false, "add it even if it does not start or cannot be reached")
+	f.BoolVar(&o.noConnect, "no-connect", false, "add no entry for it to your agents' files")
 	f.StringVar(&o.OAuth.ClientID, "client-id", "", "client that you have registered at its authorization server")
 	f.StringVar(&o.secretEnv, "client-secret-env", "", "NAME of the variable with that client's secret")
 	f.IntVar(&o.OAuth.CallbackPort, "callback-port", 0, "port of its redirect URI http://localhost:PORT/callback")
@@ -98,6 +109,7 @@ shared (one for all), session (one for each agent).`,
 		"scope to log in for, not those of the server (again for more)")
 	f.StringVar(&o.OAuth.Account, "account", "", "label that keeps two logins to one address apart")
 	cmd.MarkFlagsMutuallyExclusive("login", "no-check")
+	cmd.MarkFlagsMutuallyExclusive("force", "no-check")
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		err = cmd.Parent().FlagErrorFunc()(cmd, err)
 		name := append(cmd.Flags().Args(), "NAME")[0] // those before the flag
@@ -118,23 +130,8 @@ func example(name string) string {
 	return "holdline servers add " + name + " -- npx -y @modelcontextprotocol/server-filesystem ."
 }
 
-// edits returns the other commands that edit the configuration file: remove, enable and
-// disable. Each changes the entry of one server, by [serversCommand.editFile].
+// edits returns the commands enable and disable. Each changes the entry of one server, by [serversCommand.editFile].
 func (s *serversCommand) edits() []*cobra.Command {
-	remove := &cobra.Command{
-		Use: "remove NAME", Aliases: []string{"rm"}, Short: "Remove a server from the configuration",
-		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			address := s.loggedInAt(args[0])
-			err := s.editFile(cmd, args[0], "removed", func(path string) (bool, error) {
-				return true, edit.RemoveServer(cmd.Context(), path, args[0])
-			})
-			if err == nil && address != "" {
-				return console.Say(cmd, "its login is kept; to end it: holdline servers logout --url %s", address)
-			}
-			return err
-		},
-	}
 	toggle := func(use, short, done string, on bool) *cobra.Command {
 		return &cobra.Command{
 			Use: use + " NAME", Short: short, Args: cobra.ExactArgs(1),
@@ -146,7 +143,6 @@ func (s *serversCommand) edits() []*cobra.Command {
 		}
 	}
 	return []*cobra.Command{
-		remove,
 		toggle("enable", "Enable a server", "enabled", true),
 		toggle("disable", "Disable a server, which stays in the configuration", "disabled", false),
 	}
@@ -172,8 +168,7 @@ func (s *serversCommand) editFile(
 	changed, err := change(path)
 	switch {
 	case errors.Is(err, edit.ErrServerExists):
-		return cmdenv.WithHint(fmt.Errorf("%w in %s", err, path),
-			"add --replace, or first: holdline servers remove "+name)
+		return replaceHint(fmt.Errorf("%w in %s", err, path), name)
 	case err != nil:
 		return err
 	case !changed:
@@ -200,6 +195,9 @@ func (s *serversCommand) addServer(cmd *cobra.Command, args []string, o addOptio
 	if err != nil {
 		return err
 	}
+	if err := s.tryNew(cmd, name, object, &o); err != nil {
+		return err
+	}
 	err = s.editFile(cmd, name, "added", func(path string) (bool, error) {
 		return true, edit.AddServer(cmd.Context(), path, name, object, o.replace)
 	})
@@ -207,11 +205,88 @@ func (s *serversCommand) addServer(cmd *cobra.Command, args []string, o addOptio
 		return err
 	}
 	s.warnOfEntry(cmd, name)
-	s.sayUnseen(cmd, name)
-	if o.noCheck {
+	failed := s.connectClients(cmd, name, &o)
+	if !o.noCheck {
+		if err := s.checkLogin(cmd, name, o.login); err != nil {
+			return err
+		}
+	}
+	return failed
+}
+
+// tryNew starts a server that is to be added, as servers test does, and says what it lists. The error says why it
+// does not work; with --force that is a warning. A server that needs a login works: somebody can log in.
+func (s *serversCommand) tryNew(cmd *cobra.Command, name string, object []byte, o *addOptions) error {
+	path, cfg, err := s.loadConfig()
+	if err != nil {
+		return err
+	}
+	if err := attach.CheckEdit(s.proc, path); err != nil {
+		return err
+	}
+	if _, there := cfg.Servers[name]; there && !o.replace {
+		return replaceHint(fmt.Errorf("server %s %w in %s", name, edit.ErrServerExists, path), name)
+	}
+	one, err := edit.ParseServer(name, object)
+	if err != nil {
+		return err
+	}
+	settings, _ := one.WithHome(s.proc.Getenv("HOME")).Server(name)
+	if err := settings.Unusable(); err != nil {
+		return err
+	}
+	if o.noCheck || !settings.Enabled || settings.Host != "" { // only the daemon can start it on another host
 		return nil
 	}
-	return s.checkLogin(cmd, name, o.login)
+	tools, took, err := s.try(cmd, path, &settings)
+	switch {
+	case err == nil:
+		printTested(cmd.OutOrStdout(), name, tools.Names, took)
+		return nil
+	case errors.Is(err, direct.ErrNeedsLogin):
+		return nil
+	case cmd.Context().Err() != nil:
+		return errors.New("interrupted: the server is ended, and was not added")
+	case o.force:
+		console.Lines(cmd.ErrOrStderr(), fmt.Sprintf("warning: %s does not work: %v", name, err))
+		return nil
+	}
+	return cmdenv.WithHint(fmt.Errorf("%s does not work, and was not added: %w", name, err),
+		"--force adds it all the same; --no-check does not start it first")
+}
+
+// connectClients adds an entry for a server to each client that has entries for single servers, as setup writes
+// them: without one, the client does not see the server.
+func (s *serversCommand) connectClients(cmd *cobra.Command, name string, o *addOptions) error {
+	_, cfg, err := s.loadConfig()
+	settings, ok := cfg.Server(name)
+	if err != nil || !ok || s.isOtherFile() {
+		return nil //nolint:nilerr // it was read a moment ago
+	}
+	if o.noConnect || !settings.Enabled || len(settings.Projects) > 0 { // an entry would fail elsewhere
+		s.sayUnseen(cmd, name)
+		return nil
+	}
+	look, err := s.clients(s.proc)
+	if err != nil {
+		return err
+	}
+	done, titles, err := importer.Connect(cmd.Context(), look, name, time.Now())
+	if err != nil {
+		return fmt.Errorf("%s is added, but your agents have no entry for it: %w", name, err)
+	}
+	if len(titles) > 0 {
+		_ = console.Say(cmd, "its entry is added to %s; restart these agents to see it", strings.Join(titles, ", "))
+	}
+	for _, l := range done.Left {
+		console.Warn(cmd, "%s", strings.Map(console.Printable, "no entry in "+l.Path+": "+l.Why))
+	}
+	return nil
+}
+
+// replaceHint adds to the error of a name that is taken what the user can do.
+func replaceHint(err error, name string) error {
+	return cmdenv.WithHint(err, "add --replace, or first: holdline servers remove "+name)
 }
 
 // object returns the JSON object of the server that the flags and the arguments after the name
@@ -394,7 +469,11 @@ func (s *serversCommand) warnOfEntry(cmd *cobra.Command, name string) {
 // sayUnseen says which clients have entries for single servers only, as setup writes them, and so
 // do not see a server that was added, with the entry that they need.
 func (s *serversCommand) sayUnseen(cmd *cobra.Command, name string) {
-	plan, err := s.clients(s.proc)
+	look, err := s.clients(s.proc)
+	if err != nil {
+		return
+	}
+	plan, err := importer.Look(cmd.Context(), look)
 	if err != nil {
 		return // doctor says what is wrong with the clients' files
 	}

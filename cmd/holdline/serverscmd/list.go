@@ -37,9 +37,9 @@ import (
 )
 
 // NewCommand returns the command servers and those below it. Without a subcommand it is
-// servers list. look returns what an import of all MCP clients would do.
-func NewCommand(proc *cmdenv.Process, look func(*cmdenv.Process) (*importer.Plan, error)) *cobra.Command {
-	s := &serversCommand{proc: proc, clients: look, files: map[string][]string{}}
+// servers list. clients returns what package importer needs to find the entries of all MCP clients.
+func NewCommand(proc *cmdenv.Process, clients func(*cmdenv.Process) (importer.Options, error)) *cobra.Command {
+	s := &serversCommand{proc: proc, clients: clients, files: map[string][]string{}}
 	cmd := console.WithJSON(&cobra.Command{
 		Use:   "servers",
 		Short: "List, add, log in to, start and call the servers that agents share",
@@ -69,7 +69,7 @@ as under "servers" in status --json).`,
 		Args: cobra.ExactArgs(1), RunE: s.showServer,
 	})
 	// The other commands ask the daemon, which has a file of its own.
-	ofFile := append(s.edits(), list, get, newServersAdd(s), newLogin(s), newLogout(s))
+	ofFile := append(s.edits(), list, get, newServersAdd(s), newRemove(s), newLogin(s), newLogout(s))
 	cmd.AddCommand(ofFile...)
 	for _, one := range append(ofFile, cmd) {
 		console.ConfigFlag(one.Flags(), &s.file)
@@ -84,7 +84,7 @@ type serversCommand struct {
 	proc *cmdenv.Process
 	file string // the flag --config
 
-	clients func(*cmdenv.Process) (*importer.Plan, error) // looks at the files of MCP clients
+	clients func(*cmdenv.Process) (importer.Options, error) // see [NewCommand]
 
 	// files has the variables of each file that was read, by its path, so that an error
 	// is printed once.

@@ -445,7 +445,8 @@ func (s *serversCommand) checkLogin(cmd *cobra.Command, name string, andLogin bo
 		return nil
 	case asks == nil:
 		return nil
-	case andLogin:
+	case andLogin, console.IsTerminal(s.proc.Stdin) &&
+		console.Confirm(cmd, s.proc.Stdin, name+" needs a login. Log in now? [Y/n] ", true):
 		return s.logInTo(cmd, a, &loginOptions{timeout: 10 * time.Minute})
 	}
 	return console.Say(cmd, "%s needs a login: holdline servers login %[1]s", name)

@@ -59,22 +59,7 @@ func (s *serversCommand) testServer(cmd *cobra.Command, name string) error {
 	if err := settings.Unusable(); err != nil {
 		return fmt.Errorf("server %s: %w", name, err)
 	}
-	ctx, cancel := context.WithCancel(cmd.Context())
-	defer cancel()
-	l, err := direct.New(ctx, s.proc, path, "")
-	if err != nil {
-		return err
-	}
-	show, done := console.ProgressLine(cmd.ErrOrStderr())
-	var said func(line string)
-	if show != nil {
-		show(control.Progress{Message: "starting " + name})
-		said = func(line string) { show(control.Progress{Message: line}) }
-	}
-	begun := time.Now()
-	tools, err := l.Try(ctx, &settings, "", said)
-	done()
-	took := time.Since(begun)
+	tools, took, err := s.try(cmd, path, &settings)
 	if console.IsJSON(cmd) {
 		out := tested{Server: name, Tools: tools.Names, TookMS: took.Milliseconds()}
 		if err != nil {
@@ -98,6 +83,29 @@ func (s *serversCommand) testServer(cmd *cobra.Command, name string) error {
 		return fmt.Errorf("%s does not work: %w", name, err)
 	}
 	return console.Print(cmd, nil, func(out io.Writer) { printTested(out, name, tools.Names, took) })
+}
+
+// try starts a server once by the configuration file at path, which need not have it, and returns what it lists and
+// how long that took.
+func (s *serversCommand) try(
+	cmd *cobra.Command, path string, settings *config.Settings,
+) (tools direct.Tools, took time.Duration, err error) {
+	ctx, cancel := context.WithCancel(cmd.Context())
+	defer cancel()
+	l, err := direct.New(ctx, s.proc, path, "")
+	if err != nil {
+		return tools, 0, err
+	}
+	show, done := console.ProgressLine(cmd.ErrOrStderr())
+	defer done()
+	var said func(line string)
+	if show != nil {
+		show(control.Progress{Message: "starting " + settings.Name})
+		said = func(line string) { show(control.Progress{Message: line}) }
+	}
+	begun := time.Now()
+	tools, err = l.Try(ctx, settings, "", said)
+	return tools, time.Since(begun), err
 }
 
 // printTested prints the tools of a server that works.

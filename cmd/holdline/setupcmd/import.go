@@ -370,7 +370,7 @@ func ClientOptions(proc *cmdenv.Process, o *ImportOptions) (importer.Options, er
 	}
 	return importer.Options{
 		Places: clients.Places{Home: home, Cwd: cwd, Getenv: proc.Getenv, System: runtime.GOOS},
-		Config: path, State: state, Command: command,
+		Config: path, OtherFile: o.file != "", State: state, Command: command,
 		Environ: environ, From: o.from, Project: o.Project, Aggregate: o.aggregate, Scope: o.scope, Skip: o.skip,
 		Keep: o.keep,
 	}, nil

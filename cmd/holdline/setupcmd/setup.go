@@ -456,11 +456,15 @@ func (s *setup) finish(text string) error {
 		for _, c := range s.answer.Checked {
 			entries += len(c.Clients)
 		}
+		works := "no entry is new"
+		switch {
+		case entries == 1:
+			works = "its entry works"
+		case entries > 1:
+			works = fmt.Sprintf("all %d entries work as their clients start them", entries)
+		}
 		console.Line(out, 6, "%s", console.Good.Paint(fmt.Sprintf("Done: %s moved, %s written; %s.",
-			plural.Count(len(s.answer.Servers), "server"), plural.Count(len(done.Files), "file"),
-			map[bool]string{
-				true: "its entry works", false: fmt.Sprintf("all %d entries work as their clients start them", entries),
-			}[entries == 1])))
+			plural.Count(len(s.answer.Servers), "server"), plural.Count(len(done.Files), "file"), works)))
 		console.Line(out, 6, "Next: restart your agents, so that they read their files again. Then: holdline status")
 		console.Line(out, 6, "To take it back: holdline setup --undo")
 		if len(s.answer.Servers) > 0 && sandbox.Refusal(false) == nil {

@@ -129,24 +129,30 @@ func UnsetKey(ctx context.Context, path string, k config.Key) (had bool, err err
 // checkServer checks a server by itself, so that what is wrong with it is said
 // without a place in a file where it does not stand yet.
 func checkServer(name string, server []byte) error {
-	root, err := hujson.Parse(server)
+	cfg, err := ParseServer(name, server)
 	if err != nil {
-		return jsonedit.SyntaxError("the server's JSON", err)
-	}
-	if root.Value.Kind() != '{' {
-		return errors.New("the server's JSON wants an object such as {\"command\": \"npx\"}")
-	}
-	key, err := json.Marshal(name)
-	if err != nil {
-		return err
-	}
-	text := fmt.Appendf(nil, "{\"mcpServers\": {%s: %s\n}}", key, server)
-	cfg, err := config.Parse("", text)
-	if err = plainErrors(err); err != nil {
 		return err
 	}
 	s, _ := cfg.Server(name)
 	return s.Unusable()
+}
+
+// ParseServer returns a configuration that has nothing but that server, the JSON object that stands for it.
+func ParseServer(name string, server []byte) (cfg config.Config, err error) {
+	root, err := hujson.Parse(server)
+	if err != nil {
+		return cfg, jsonedit.SyntaxError("the server's JSON", err)
+	}
+	if root.Value.Kind() != '{' {
+		return cfg, errors.New("the server's JSON wants an object such as {\"command\": \"npx\"}")
+	}
+	key, err := json.Marshal(name)
+	if err != nil {
+		return cfg, err
+	}
+	text := fmt.Appendf(nil, "{\"mcpServers\": {%s: %s\n}}", key, server)
+	cfg, err = config.Parse("", text)
+	return cfg, plainErrors(err)
 }
 
 // plainErrors returns the mistakes of a configuration without their places, for a text that no file has.
