@@ -6,7 +6,7 @@
 //
 //	agent -- holdline mcp-stdio --+ socket               +-- worker -- a configured MCP server
 //	agent -- holdline mcp-stdio --+                      |
-//	                              +-- holdline daemon ---+-- worker -- holdline remote -- a server by address
+//	                              +-- holdline daemon ---+-- worker -- holdline remote -- a remote server
 //	holdline status, servers ... -+ (one for each user)  |
 //	                                                     +-- worker -- holdline engine NAME -- a consult program
 //
@@ -76,9 +76,9 @@
 //	             jobdir     the directory of a job, and what became of the job
 //	             answer     what is kept of a job, and how it is shown
 //	             steps      what a consult does, for people who watch it
-//	adapter      the children that are our own: remote (servers by address) and engine
+//	adapter      the children that are our own: remote (remote servers) and engine
 //	             (consult programs); engines is the list of those
-//	login        logins of servers by address: their files, and how tokens are renewed;
+//	login        logins of remote servers: their files, and how tokens are renewed;
 //	             assertion proves by its key who a client is; flow logs in and out
 //	policy       whether and when a call to a hosted server may be made
 //	program      programs of other vendors: finds them, and makes their environment

@@ -121,7 +121,7 @@ func (p *place) firstAnswer(a *agent) {
 	_ = a.cmd.Wait()
 }
 
-// BenchmarkLogin measures a call of a server by address with a login, beside one whose token is a
+// BenchmarkLogin measures a call of a remote server with a login, beside one whose token is a
 // header of the configuration. Both are the same server.
 func BenchmarkLogin(b *testing.B) {
 	const rounds, calls = 40, 50
@@ -145,7 +145,7 @@ func BenchmarkLogin(b *testing.B) {
 		}
 	}
 	record(b, line{
-		load: "call of a server by address with a login, p50", unit: "µs", beside: "without a login",
+		load: "call of a remote server with a login, p50", unit: "µs", beside: "without a login",
 		chain: medianOf(took["header"]), holdline: medianOf(took["far"]),
 		ratio: medianOf(quotients(took["far"], took["header"])), goal: goal{ratio: 1.1},
 	})

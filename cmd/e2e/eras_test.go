@@ -48,7 +48,7 @@ func impossible(client, server, transport, operation string) string {
 }
 
 // TestClientOfEachRevisionWithServerOfEach_WhatTheRevisionsKnowWorks has a client of each revision of
-// MCP try all operations on a strict server of each revision, by stdio and by address with and without
+// MCP try all operations on a strict server of each revision, by stdio and remote, with and without
 // a session. What a server gets must be of its own revision, to the last header.
 func TestClientOfEachRevisionWithServerOfEach_WhatTheRevisionsKnowWorks(t *testing.T) {
 	t.Parallel()

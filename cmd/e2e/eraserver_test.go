@@ -32,7 +32,7 @@ import (
 // and a prompt "greet" and a resource "mem://one".
 type eraServer struct {
 	name, revision string // the name is that of its log
-	// sessions says that a server by address gives out ids of sessions. One of the modern
+	// sessions says that a remote server gives out ids of sessions. One of the modern
 	// revision does so, too, as frameworks do that serve both eras; a client must not use it.
 	sessions bool
 	complain func(text string)
@@ -444,7 +444,7 @@ func eraServerMain(args []string, stdin io.Reader, stdout io.Writer) int {
 	}
 }
 
-// ServeHTTP plays the server by address.
+// ServeHTTP plays the remote server.
 func (s *eraServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	wrong := func(status int, text string) {
 		s.complain(r.Method + ": " + text)

@@ -244,7 +244,7 @@ func TestLogin_Refused(t *testing.T) {
 	}
 }
 
-// TestLogin_Added checks what servers add says of servers by address, and that a login at once is
+// TestLogin_Added checks what servers add says of remote servers, and that a login at once is
 // kept when the entry is removed.
 func TestLogin_Added(t *testing.T) {
 	t.Parallel()

@@ -64,7 +64,7 @@ func TestMemoryGivenBack(t *testing.T) {
 
 // TestAdapterMemoryGivenBack checks that the engine process of a consult gives back what its start
 // has needed of the program's pages, while the consult's program works, and so does the process of
-// a server by address while nothing is asked.
+// a remote server while nothing is asked.
 func TestAdapterMemoryGivenBack(t *testing.T) {
 	t.Parallel()
 	if raceEnabled {
@@ -84,7 +84,7 @@ func TestAdapterMemoryGivenBack(t *testing.T) {
 		p.untilConsultSays(t, saidSoFar)
 		shrinks(t, p.consultProcess(t, "engine"))
 	})
-	t.Run("server by address", func(t *testing.T) {
+	t.Run("remote server", func(t *testing.T) {
 		f := newFar(t, false)
 		p := newPlace(t).remote(f, f.token)
 		p.daemon()

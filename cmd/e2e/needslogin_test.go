@@ -16,7 +16,7 @@ import (
 	"holdline/protocol/control"
 )
 
-// locked returns a place with a server by address, far, that wants a login.
+// locked returns a place with a remote server, far, that wants a login.
 func locked(t *testing.T, o logintest.Options) (*place, *logintest.Server) {
 	t.Helper()
 	s := logintest.Start(t, o)
@@ -286,7 +286,7 @@ func TestLostLoginOfServerThatStopsAsking(t *testing.T) {
 	a.rest()
 }
 
-// withAndWithoutLogin returns a place with one server by address under two names: far has a login, and
+// withAndWithoutLogin returns a place with one remote server under two names: far has a login, and
 // header has a token in its configuration.
 func withAndWithoutLogin(tb testing.TB) (*place, *logintest.Server) {
 	tb.Helper()

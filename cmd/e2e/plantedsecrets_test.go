@@ -28,7 +28,7 @@ import (
 	"holdline/protocol/programtest"
 )
 
-// echoing is a server by address that repeats the headers that it was sent, in the way that a call names.
+// echoing is a remote server that repeats the headers that it was sent, in the way that a call names.
 type echoing struct {
 	net.Listener
 	calls atomic.Int32

@@ -118,7 +118,7 @@ func (p *place) remote(f *far, token string) *place {
 	return p
 }
 
-// TestRemote checks that calls to a server by address are made once and answered once, even
+// TestRemote checks that calls to a remote server are made once and answered once, even
 // if the daemon is killed meanwhile, in both eras.
 func TestRemote(t *testing.T) {
 	t.Parallel()
@@ -161,7 +161,7 @@ func TestRemote(t *testing.T) {
 	}
 }
 
-// TestRemoteConnectionsBreak_NextCallIsServed checks that connections to a server by address
+// TestRemoteConnectionsBreak_NextCallIsServed checks that connections to a remote server
 // which break under many calls are one failure of it: the calls get a fault, and the next call is
 // made.
 func TestRemoteConnectionsBreak_NextCallIsServed(t *testing.T) {

@@ -34,7 +34,7 @@ func reserve(t *testing.T) (address string) {
 	return (&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: name.(*unix.SockaddrInet4).Port}).String() //nolint:forcetypeassert // it was bound so
 }
 
-// TestServerByAddressIsDown_ShownAndBackByItself has a server by address that is down when its first
+// TestServerByAddressIsDown_ShownAndBackByItself has a remote server that is down when its first
 // session comes, and later goes down after a call. Each time its state says so, and it works again without
 // a command once it is up.
 func TestServerByAddressIsDown_ShownAndBackByItself(t *testing.T) {

@@ -1,4 +1,4 @@
-// Package authorities says which certificate authorities the servers by address and their
+// Package authorities says which certificate authorities the remote servers and their
 // authorization servers may have their certificates from. Networks of companies often have one of
 // their own.
 package authorities

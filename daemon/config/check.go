@@ -257,7 +257,7 @@ func (d *decoder) serverEnv(at string, env map[string]Variable, commands map[str
 // HOLDLINE_WORKER is how a worker's children are found.
 func NeverInherited(name string) bool { return command.Loaders.Has(name) || name == "HOLDLINE_WORKER" }
 
-// remote checks what a server by address has.
+// remote checks what a remote server has.
 func (d *decoder) remote(at string, s Server, commands map[string]Command) {
 	d.expands(at+".url", s.URL)
 	if s.URL != "" && !strings.Contains(s.URL, "${") {

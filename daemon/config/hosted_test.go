@@ -147,7 +147,7 @@ func TestVisibleIn(t *testing.T) {
 }
 
 // TestServerLimits checks that a server has the limits of its own entry and, in place of those
-// that it does not have, the limits of all servers; a server by address has none.
+// that it does not have, the limits of all servers; a remote server has none.
 func TestServerLimits(t *testing.T) {
 	c, err := Parse("c", []byte(`{"server_limits": {"memory": "2GiB", "processes": 200},
 		"mcpServers": {"own": {"command": "x", "holdline": {"limits": {"memory": "512MiB", "cpu_weight": 50}}},
@@ -176,7 +176,7 @@ func TestServerLimits(t *testing.T) {
 	}
 	_, err = Parse("c", []byte(`{"mcpServers": {"a": {"url": "https://x", "holdline": {"limits": {"processes": 99}}}}}`))
 	if err == nil || !strings.Contains(err.Error(), "this one runs elsewhere") {
-		t.Errorf("limits of a server by address: %v", err)
+		t.Errorf("limits of a remote server: %v", err)
 	}
 }
 

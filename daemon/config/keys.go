@@ -50,7 +50,7 @@ var table = map[reflect.Type][]row{
 		{"telemetry", "", "", "what the call log records"},
 		{"log", "", "", "the daemon's own log"},
 		{"notifications", "", "", "desktop notifications: true, or a list of consults, servers, tools"},
-		{"logins", "", "", "logins to servers by address"},
+		{"logins", "", "", "logins to remote servers"},
 		{"views", "", "", "what sessions see that choose a view, by its name"},
 		{"sockets", "", "", "more sockets, by name: for agents in containers and on other machines"},
 		{"commands", "", "", "commands that print secrets, by name: ${cmd:NAME} in env and headers of servers"},

@@ -12,7 +12,7 @@ import (
 	"holdline/daemon/redact"
 )
 
-// OAuth is how people, or machines, log in to a server by address. Several keys have two
+// OAuth is how people, or machines, log in to a remote server. Several keys have two
 // spellings, since other clients write either; [Settings] has the first of each alone.
 type OAuth struct {
 	ClientID     string        `json:"clientId"`

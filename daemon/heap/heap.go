@@ -1,5 +1,5 @@
 // Package heap gives memory back when a process of the whole program is idle: the daemon, a
-// consult's engine process, or that of a server by address. It also measures this process.
+// consult's engine process, or that of a remote server. It also measures this process.
 package heap
 
 import (

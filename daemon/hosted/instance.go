@@ -58,7 +58,7 @@ type instance struct {
 	adopting  chan struct{}
 	unreached *fault.Record // why the last attempt has failed; nil if none has
 
-	down      *fault.Record // why the last start has not reached the server by address; nil if there is no such start
+	down      *fault.Record // why the last start has not reached the remote server; nil if there is no such start
 	downSince time.Time     // the first of these starts in a row was then
 	downs     int           // how many there were
 

@@ -381,10 +381,10 @@ func (inst *instance) Limits() (answer, most time.Duration) {
 	return spec.Timeout, spec.MaxTimeout
 }
 
-// Reached lets calls to the server by address through again: its process can reach it.
+// Reached lets calls to the remote server through again: its process can reach it.
 func (inst *instance) Reached() { inst.guards.Breaker.Reset() }
 
-// downLocked returns why the server by address cannot be reached, and since when; nil if it can, as far
+// downLocked returns why the remote server cannot be reached, and since when; nil if it can, as far
 // as is known.
 func (inst *instance) downLocked() (*fault.Record, time.Time) {
 	if inst.up != nil {

@@ -33,9 +33,9 @@ import (
 type Start struct {
 	Config  string   // path of the configuration; the file of variables is beside it
 	Home    string   // the user's home directory
-	Image   string   // path of this program, which stands for servers by address
+	Image   string   // path of this program, which stands for remote servers
 	Environ []string // the environment that servers inherit from
-	Logins  Logins   // of servers by address; without a directory there are none
+	Logins  Logins   // of remote servers; without a directory there are none
 	// Commands runs the commands that print secrets. If it is nil they are not run, and their
 	// secrets are empty.
 	Commands *Commands
@@ -121,8 +121,8 @@ func withTalkingNpm(environ []string) []string {
 	return append(slices.Clip(environ), name+"=http")
 }
 
-// remoteProcess returns the process that stands for a server by address: this
-// program, as `holdline remote`. So a server by address has all that processes have,
+// remoteProcess returns the process that stands for a remote server: this
+// program, as `holdline remote`. So a remote server has all that processes have,
 // and calls to it outlive the daemon.
 func (l *Start) remoteProcess(s *config.Settings, a resolve.Around) (resolve.Process, error) {
 	address, err := a.Address(*s)

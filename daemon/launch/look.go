@@ -40,7 +40,7 @@ func (l *Launcher) target(s *config.Settings) (id string, err error) {
 	return from.Target(s)
 }
 
-// Target returns the id of the target of a server by address.
+// Target returns the id of the target of a remote server.
 func (l *Start) Target(s *config.Settings) (id string, err error) {
 	a, err := l.around(context.Background(), s, "") // nothing is run: the address needs no command
 	if err != nil {
@@ -54,7 +54,7 @@ func (l *Start) Target(s *config.Settings) (id string, err error) {
 	return id, err
 }
 
-// Login returns the login of a server by address, for people; nil for other servers.
+// Login returns the login of a remote server, for people; nil for other servers.
 func (l *Launcher) Login(s *config.Settings) *control.Login {
 	switch {
 	case s.Transport != config.HTTP:

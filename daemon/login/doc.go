@@ -1,4 +1,4 @@
-// Package login keeps the logins of servers by address, and renews them. It is for the
+// Package login keeps the logins of remote servers, and renews them. It is for the
 // child of a worker that speaks with such a server (holdline remote), for the commands
 // that log in and out, and for those that only look.
 //

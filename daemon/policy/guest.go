@@ -34,7 +34,7 @@ func (r Rules) shutOut(who tool.Who, server string) string {
 	}
 	s, there := r.current().Server(server)
 	switch {
-	case !there, s.Scope == config.ScopeShared, s.URL != "": // one by address runs nothing here
+	case !there, s.Scope == config.ScopeShared, s.URL != "": // a remote one runs nothing here
 		return ""
 	case who.Homeless:
 		return fmt.Sprintf("its scope is %s, and sockets.%s.paths has no project for the guest's directory",

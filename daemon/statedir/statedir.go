@@ -35,7 +35,7 @@ type Dirs struct {
 	Catalog   string
 	Config    string // copies of good configuration files
 	Servers   string // what is held against hosted servers
-	Logins    string // logins of servers by address
+	Logins    string // logins of remote servers
 	Tasks     string // tasks of calls of hosted servers
 }
 

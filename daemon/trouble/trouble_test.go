@@ -48,7 +48,7 @@ func TestHeadline(t *testing.T) {
 			"Needs attention. 2 servers up, 1 in trouble.", "does not work; the next call tries it again",
 			"holdline hosts doctor box",
 		},
-		"one by address is down": {
+		"a remote one is down": {
 			func(_ *control.StatusAnswer, one *control.Server) {
 				one.State, one.Unreachable, one.Circuit = "unreachable", "one cannot be reached: no route", "open"
 				one.UnreachableMS = time.Now().Add(-5 * time.Minute).UnixMilli()

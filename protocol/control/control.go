@@ -426,10 +426,10 @@ type Server struct {
 	FaultOver     bool          `json:"last_fault_over,omitempty"` // a process has served since
 	Load          Load          `json:"load"`
 	Host          string        `json:"host,omitempty"`                // where it runs, if not here
-	Unreachable   string        `json:"unreachable,omitempty"`         // why Host, or a server by address, does not answer
-	UnreachableMS int64         `json:"unreachable_unix_ms,omitempty"` // since then a server by address does not
+	Unreachable   string        `json:"unreachable,omitempty"`         // why Host, or a remote server, does not answer
+	UnreachableMS int64         `json:"unreachable_unix_ms,omitempty"` // since then a remote server does not
 	Transport     string        `json:"transport"`                     // stdio, http or sse; elsewhere for one with a host
-	Login         *Login        `json:"login,omitempty"`               // of a server by address
+	Login         *Login        `json:"login,omitempty"`               // of a remote server
 	Confine       string        `json:"confine,omitempty"`             // read or project
 	HeldBy        string        `json:"held_by,omitempty"`             // what holds a confined server; for people
 
@@ -445,7 +445,7 @@ type Server struct {
 // NeedsLogin is the state of a server to which a user must log in first.
 const NeedsLogin = "needs login"
 
-// Login is the login of a server by address. It holds no secret.
+// Login is the login of a remote server. It holds no secret.
 type Login struct {
 	// State is none (the server has asked for no login), needs_login, logged_in,
 	// renewal_failing, or locked (the key of the login's file cannot be had).

@@ -81,7 +81,7 @@ const (
 	MetaProgress     = "progressToken"
 	MetaSubscription = "io.modelcontextprotocol/subscriptionId"
 	MetaLevel        = "io.modelcontextprotocol/logLevel"
-	// MetaRepeats marks a tool call to the process that stands for a server by address: it may
+	// MetaRepeats marks a tool call to the process that stands for a remote server: it may
 	// be made twice. That process takes the mark out.
 	MetaRepeats = "holdline/repeats"
 	// MetaEffect is the key in a tool's listing under which a server made with libmcp says whether a

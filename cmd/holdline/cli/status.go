@@ -53,8 +53,8 @@ servers (name, scope, state, active, lazy, ref_count, processes, restart_count,
 consecutive_failures, circuit, ejected, suspect, not_answering_unix_ms, in_flight, queued, cache_entries, tools,
 changed_tools, changed_blocked, noise_lines, notes, last_fault, last_fault_unix_ms,
 last_fault_over, load: calls, errors, p50_ms; transport, host: where it runs if not here,
-unreachable: as of a worker, or why a server by address is, unreachable_unix_ms: since when, pins_lost: a damaged file of pins, confine, held_by: what holds a confined
-server, limits, limits_held_by: what holds those, login: of a server by address, with state, account, issuer,
+unreachable: as of a worker, or why a remote server is, unreachable_unix_ms: since when, pins_lost: a damaged file of pins, confine, held_by: what holds a confined
+server, limits, limits_held_by: what holds those, login: of a remote server, with state, account, issuer,
 resource, scopes, wanted_scopes, expires_unix_ms, renews, why, since_unix_ms,
 next_try_unix_ms; sessions: ids, os_processes, memory_bytes, private_bytes), consults
 (running, queued, kept, recent_failures and last_failure: of the last 15 minutes,

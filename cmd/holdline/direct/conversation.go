@@ -120,7 +120,7 @@ func (c *conversation) ask(ctx context.Context, want wanted) (out heard, err err
 	return out, nil
 }
 
-// plain returns an error of the handshake in words for people. A server by address whose answer is 401 has a
+// plain returns an error of the handshake in words for people. A remote server whose answer is 401 has a
 // fault that says so.
 func (c *conversation) plain(err error) error {
 	refusal, ok := errors.AsType[*dialect.RefusalError](err)

@@ -8,7 +8,7 @@
 //	systemd.go   units of systemd; launchd.go: the LaunchAgent of macOS
 //	clients.go   configurations of MCP clients
 //	engines.go   consult programs, and what enforces their levels
-//	logins.go    logins of servers by address
+//	logins.go    logins of remote servers
 //	servers.go   hosted servers of the running daemon
 //	hosts.go     machines and containers on which servers run
 //	consults.go  files of consults

@@ -31,7 +31,7 @@ const (
 	wrongTime = 2 * time.Minute // between the clocks of this machine and of an authorization server
 )
 
-// checkLogins checks the logins of servers by address, from their files alone: it asks no server.
+// checkLogins checks the logins of remote servers, from their files alone: it asks no server.
 func checkLogins(o Options) []Finding {
 	if o.Loaded == nil || o.StateDir == "" {
 		return nil

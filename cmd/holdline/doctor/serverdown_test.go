@@ -6,7 +6,7 @@ import (
 	"holdline/protocol/control"
 )
 
-// TestServerByAddressIsDown_OneFindingSaysSo checks that a server by address that is down is a problem with
+// TestServerByAddressIsDown_OneFindingSaysSo checks that a remote server that is down is a problem with
 // its reason, also while its circuit is open.
 func TestServerByAddressIsDown_OneFindingSaysSo(t *testing.T) {
 	found := checkServers([]control.Server{{

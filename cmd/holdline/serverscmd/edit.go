@@ -68,7 +68,7 @@ The server is started once, as servers test does, and ended. It is added if it w
 each client that setup has connected gets an entry for it; --no-connect leaves them.
 One that does not start or cannot be reached is not added, except with --force.
 
-A server by address that wants a login is added: then log in with holdline servers login
+A remote server that wants a login is added: then log in with holdline servers login
 NAME, or at once with --login. On a terminal the command offers that.
 
 Scopes: project (one process for each project, started in its root; default),
@@ -190,7 +190,7 @@ func (s *serversCommand) addServer(cmd *cobra.Command, args []string, o addOptio
 	object, err := o.object(rest)
 	if err != nil && len(rest) == 0 && o.json == "" {
 		err = cmdenv.WithHint(err,
-			"for example: "+example(name)+"; or by address: holdline servers add "+name+" https://mcp.example.com/mcp")
+			"for example: "+example(name)+"; or a remote one: holdline servers add "+name+" https://mcp.example.com/mcp")
 	}
 	if err != nil {
 		return err

@@ -57,7 +57,7 @@ keep_alive_ms, card, contract, allow, deny, projects, pin, timeout_ms,
 max_timeout_ms, start_timeout_ms, max_concurrent, max_restarts, restart_window_ms,
 circuit_threshold, circuit_reset_ms, inherit_env, confine, write, network, held_by
 (what holds a confined server), limits, limits_held_by (with get), unset (variables that the server needs and that are
-not set), left_out (why it is not served though nobody has disabled it), login (of a server by address: state, account, issuer,
+not set), left_out (why it is not served though nobody has disabled it), login (of a remote server: state, account, issuer,
 resource, scopes, wanted_scopes, expires_unix_ms, renews, why, since_unix_ms,
 next_try_unix_ms; no secret), live (how a running daemon has it: an object
 as under "servers" in status --json).`,
@@ -112,7 +112,7 @@ type server struct {
 	LimitsHeldBy string          `json:"limits_held_by,omitempty"` // what holds its limits; of servers get
 	LeftOut      string          `json:"left_out,omitempty"`       // why it is left out, for people
 	Unset        []string        `json:"unset,omitempty"`
-	Login        *control.Login  `json:"login,omitempty"` // of a server by address
+	Login        *control.Login  `json:"login,omitempty"` // of a remote server
 	Live         *control.Server `json:"live,omitempty"`  // nil without a daemon that hosts it
 }
 
@@ -280,7 +280,7 @@ func (s *serversCommand) printTable(
 	printTroubles(cmd.OutOrStdout(), hosted)
 }
 
-// loginOf returns the login of a server by address, as the daemon sees it or, without one, as its
+// loginOf returns the login of a remote server, as the daemon sees it or, without one, as its
 // files say; nil for other servers.
 func (s *serversCommand) loginOf(cfg *config.Config, settings config.Settings, live map[string]control.Server,
 ) *control.Login {

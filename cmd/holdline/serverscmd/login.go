@@ -47,7 +47,7 @@ type loginOptions struct {
 func newLogin(s *serversCommand) *cobra.Command {
 	var o loginOptions
 	cmd := &cobra.Command{
-		Use: "login [NAME]", Short: "Log in to a server by address, for all agents",
+		Use: "login [NAME]", Short: "Log in to a remote server, for all agents",
 		Long: `Log in to a server that has an address and wants a login (OAuth). Without NAME, log in
 to each server that needs it, one after the other.
 
@@ -281,7 +281,7 @@ func newLogout(s *serversCommand) *cobra.Command {
 	var address string
 	cmd := &cobra.Command{
 		Use:   "logout NAME\n  holdline servers logout --url URL",
-		Short: "Log out of a server by address, for all agents",
+		Short: "Log out of a remote server, for all agents",
 		Long: `End the login to a server: its tokens are taken back by the authorization server, if that
 offers it, and deleted here in any case. Agents' calls of the server fail from then on, and
 so do those of other servers that have the same login: they are named.

@@ -358,7 +358,7 @@ func (r *request) goes(process string) {
 	}
 }
 
-// marked returns the request. A tool call of a server by address says whether it may be made
+// marked returns the request. A tool call of a remote server says whether it may be made
 // twice: only our process that asks that server can see that an answer was lost.
 func (r *request) marked() *tool.RemoteCall {
 	if !r.s.Entry().Remote || r.o.Method != mcp.ToolsCall {

@@ -66,7 +66,7 @@ func (s Scope) Overreach(method string) []string {
 		"\"scope\": %q in its holdline object would", method, s, other)}
 }
 
-// A Login is the login of a server by address, as its files have it. Its methods read files.
+// A Login is the login of a remote server, as its files have it. Its methods read files.
 type Login interface {
 	// Stamp returns what is another one whenever the files are: those of the server, and of the
 	// login with that id. It reads none of them, so it is quick.

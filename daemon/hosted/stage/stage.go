@@ -67,7 +67,7 @@ const (
 	StateSilent      = "not answering" // a process serves, and leaves a ping without an answer
 	StateStarting    = "starting"
 	StateRecovering  = "recovering"
-	StateUnreachable = "unreachable" // a server by address, which is down
+	StateUnreachable = "unreachable" // a remote server, which is down
 	StateFailed      = "failed"
 	StateEjected     = "ejected"
 )

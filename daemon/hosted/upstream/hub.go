@@ -57,7 +57,7 @@ type Instance interface {
 	Uses(session string, c tool.Client) bool
 	// Blame records why Holdline ends the process.
 	Blame(f *fault.Record)
-	// Reached says that the server by address can be reached again.
+	// Reached says that the remote server can be reached again.
 	Reached()
 	// Overreaches records that the process asks for what its scope does not offer.
 	Overreaches(method string)

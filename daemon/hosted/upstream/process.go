@@ -85,7 +85,7 @@ type Guarded struct {
 	EndedBy    Ender           // once it is exited
 
 	hearing   hearing            // whether it answers
-	reach     reach              // of a server by address
+	reach     reach              // of a remote server
 	prompt    string             // in a start, the beginning of a line to stdout without an end
 	attached  *supervisor.Worker // nil while it is being taken up
 	era       string             // of the server

@@ -14,7 +14,7 @@ import (
 	"holdline/protocol/jsonrpc"
 )
 
-// A reach is what is known of the way from a process of ours to the server by address that it stands
+// A reach is what is known of the way from a process of ours to the remote server that it stands
 // for. It is guarded by hub.Mu.
 type reach struct {
 	lost    *fault.Record // why the server cannot be reached; nil if it can, as far as is known
@@ -37,12 +37,12 @@ func SeekPause(tries int) time.Duration {
 	return min(firstSeek<<tries, lastSeek)
 }
 
-// IsDown reports whether a fault says that a server by address cannot be reached.
+// IsDown reports whether a fault says that a remote server cannot be reached.
 func IsDown(f *fault.Record) bool {
 	return f != nil && f.Fault.Code == fault.TransportFailure && f.Reason() == fault.Unreachable
 }
 
-// ReachedLocked notes that the server by address was reached, or why not; then it is asked from time to
+// ReachedLocked notes that the remote server was reached, or why not; then it is asked from time to
 // time until it is there again. The caller must hold hub.Mu.
 func (u *Process) ReachedLocked(lost *fault.Record) {
 	switch {
@@ -60,7 +60,7 @@ func (u *Process) ReachedLocked(lost *fault.Record) {
 	}
 }
 
-// UnreachableLocked returns why the server by address cannot be reached, and since when; nil if it can.
+// UnreachableLocked returns why the remote server cannot be reached, and since when; nil if it can.
 // The caller must hold hub.Mu.
 func (u *Process) UnreachableLocked() (*fault.Record, time.Time) { return u.reach.lost, u.reach.since }
 
