@@ -3,6 +3,7 @@ package bootclock
 import (
 	"os"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -12,10 +13,13 @@ import (
 const clock = unix.CLOCK_BOOTTIME
 
 // ID returns an id of the present boot. It is "" if that cannot be known.
-func ID() string {
+func ID() string { return id() }
+
+// id reads the id once: no process survives the boot in which it began.
+var id = sync.OnceValue(func() string {
 	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		return ""
 	}
 	return strings.TrimSpace(string(b))
-}
+})

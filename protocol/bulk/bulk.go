@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -48,14 +49,14 @@ func HasRoomFor(dir string, size int64) error {
 }
 
 // castagnoli is the polynomial that processors compute.
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+var castagnoli = sync.OnceValue(func() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) })
 
 // Sum returns the checksum by which a reader of a file notices that its bytes are not those that
 // were written.
 func Sum(b []byte) uint32 { return AddSum(0, b) }
 
 // AddSum returns the checksum of what has sum, followed by b.
-func AddSum(sum uint32, b []byte) uint32 { return crc32.Update(sum, castagnoli, b) }
+func AddSum(sum uint32, b []byte) uint32 { return crc32.Update(sum, castagnoli(), b) }
 
 // File names bytes in a file, which is never changed.
 type File struct {
