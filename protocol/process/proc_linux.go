@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -149,12 +151,40 @@ func Carriers() (*Carried, error) {
 	if err != nil {
 		return nil, err
 	}
-	found := &Carried{byDir: map[string][]Proc{}}
+	// Thousands of processes take milliseconds, for which the sessions of a daemon that starts wait.
+	shares := min(max(len(all)/carriersShare, 1), runtime.GOMAXPROCS(0))
+	parts, errs := make([]Carried, shares), make([]error, shares)
+	var looked sync.WaitGroup
+	for i := range shares {
+		share := all[i*len(all)/shares : (i+1)*len(all)/shares]
+		looked.Go(func() { parts[i], errs[i] = carriersOf(share) })
+	}
+	looked.Wait()
+	found := &parts[0]
+	for _, part := range parts[1:] {
+		for dir, procs := range part.byDir {
+			found.byDir[dir] = append(found.byDir[dir], procs...)
+		}
+		found.marked = append(found.marked, part.marked...)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return found, nil
+}
+
+// carriersShare is how many processes one goroutine of [Carriers] looks at, at least.
+const carriersShare = 40
+
+// carriersOf returns those of the processes that belong to workers.
+func carriersOf(pids []int) (Carried, error) {
+	found := Carried{byDir: map[string][]Proc{}}
 	var buf []byte
+	var err error
 	// A daemon that starts does this, and few processes are carriers. So the environment comes
 	// first, and again when it is known which process that is: another one may have the number
 	// meanwhile.
-	for _, pid := range all {
+	for _, pid := range pids {
 		var dir string
 		var mark Mark
 		var p Proc
@@ -170,7 +200,7 @@ func Carriers() (*Carried, error) {
 		}
 		switch {
 		case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
-			return nil, err // a process may be there that was not seen
+			return found, err // a process may be there that was not seen
 		case err != nil:
 		case dir != "":
 			found.byDir[dir] = append(found.byDir[dir], p)
