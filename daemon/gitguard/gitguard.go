@@ -20,6 +20,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"holdline/daemon/command"
@@ -62,8 +63,26 @@ func Command(path, dir string, env []string, args ...string) command.Command {
 }
 
 // Ask runs git with args, where the repository is, and returns the first limit bytes of what it
-// prints.
+// prints. Several goroutines call it at once.
 type Ask func(limit int, args ...string) ([]byte, error)
+
+// An answer is what [Ask] returns.
+type answer struct {
+	out []byte
+	err error
+}
+
+// all asks several questions at once: each takes some milliseconds, for which a user waits. It blocks until
+// all are answered, and returns the answers in the order of the questions.
+func (ask Ask) all(limit int, questions ...[]string) []answer {
+	answers := make([]answer, len(questions))
+	var asked sync.WaitGroup
+	for i, args := range questions {
+		asked.Go(func() { answers[i].out, answers[i].err = ask(limit, args...) })
+	}
+	asked.Wait()
+	return answers
+}
 
 // Settings overrule the configuration of a repository.
 type Settings struct {
@@ -79,14 +98,15 @@ func Fixed() Settings { return Settings{pairs: slices.Clone(fixed)} }
 // top is the directory that has .git, or "". The error is that of ask, or [ErrTooMany].
 func Read(ask Ask, top string) (Settings, error) {
 	s := Fixed()
-	out, err := ask(maxList, "config", "--null", "--show-scope", "--list")
-	if err != nil {
-		return s, err
+	answers := ask.all(maxList, append([][]string{{"config", "--null", "--show-scope", "--list"}}, placesOfModules(top)...)...)
+	list := answers[0]
+	if list.err != nil {
+		return s, list.err
 	}
-	if len(out) == maxList {
+	if len(list.out) == maxList {
 		return s, ErrTooMany
 	}
-	fields := strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00")
+	fields := strings.Split(strings.TrimSuffix(string(list.out), "\x00"), "\x00")
 	users, own, names := map[string]string{}, map[string]bool{}, []string{}
 	for i := 0; i+1 < len(fields); i += 2 {
 		name, value, _ := strings.Cut(fields[i+1], "\n")
@@ -100,7 +120,7 @@ func Read(ask Ask, top string) (Settings, error) {
 		}
 		names = append(names, name)
 	}
-	modules, err := submodules(ask, top)
+	modules, err := submodules(answers[1:])
 	if err != nil {
 		return s, err
 	}
@@ -141,30 +161,37 @@ func Read(ask Ask, top string) (Settings, error) {
 	return s, nil
 }
 
-// submodules returns the names of the submodules that the work tree, the index and the last
+// placesOfModules returns the questions for the submodules that the work tree, the index and the last
 // commit name in .gitmodules.
-func submodules(ask Ask, top string) ([]string, error) {
+func placesOfModules(top string) [][]string {
 	if top == "" {
-		return nil, nil
+		return nil
 	}
-	var names []string
-	places := [][]string{{"--blob", ":.gitmodules"}, {"--blob", "HEAD:.gitmodules"}}
+	question := func(place ...string) []string {
+		return append([]string{"config", "--null", "--name-only", "--list"}, place...)
+	}
+	places := [][]string{question("--blob", ":.gitmodules"), question("--blob", "HEAD:.gitmodules")}
 	file := filepath.Join(top, ".gitmodules")
 	if info, err := os.Stat(file); err == nil && info.Mode().IsRegular() {
-		places = append(places, []string{"--file", file})
+		places = append(places, question("--file", file))
 	}
-	for _, place := range places {
-		out, err := ask(maxList, append([]string{"config", "--null", "--name-only", "--list"}, place...)...)
-		if err != nil {
-			if _, failed := errors.AsType[*FailureError](err); failed {
+	return places
+}
+
+// submodules returns the names of submodules from the answers to the questions of [placesOfModules].
+func submodules(answers []answer) ([]string, error) {
+	var names []string
+	for _, a := range answers {
+		if a.err != nil {
+			if _, failed := errors.AsType[*FailureError](a.err); failed {
 				continue // there is none
 			}
-			return nil, err
+			return nil, a.err
 		}
-		if len(out) == maxList {
+		if len(a.out) == maxList {
 			return nil, ErrTooMany
 		}
-		for name := range strings.SplitSeq(string(out), "\x00") {
+		for name := range strings.SplitSeq(string(a.out), "\x00") {
 			rest, ok := strings.CutPrefix(name, "submodule.")
 			if dot := strings.LastIndexByte(rest, '.'); ok && dot >= 0 {
 				names = append(names, rest[:dot])
@@ -224,15 +251,19 @@ func Guard(ctx context.Context, env []string, dirs ...string) ([]string, error) 
 			}
 			return out.Stdout, Explain(err, out.Stderr)
 		}
-		answer, err := ask(maxErrors, "version")
-		if err != nil {
-			return nil, err
+		var answer []byte
+		var failed error // of the version
+		var asked sync.WaitGroup
+		asked.Go(func() { answer, failed = ask(maxErrors, "version") })
+		s, err := Read(ask, top)
+		asked.Wait()
+		if failed != nil {
+			return nil, failed
 		}
 		if version, ok := ParseVersion(answer); !ok || slices.Compare(version[:], Least[:]) < 0 {
 			return nil, fmt.Errorf("%s is too old to be kept from running programs of a repository; "+
 				"update git to %d.%d or newer", path, Least[0], Least[1])
 		}
-		s, err := Read(ask, top)
 		if err != nil {
 			return nil, fmt.Errorf("the git repository in %s: %w", top, err)
 		}
