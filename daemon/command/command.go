@@ -10,8 +10,11 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
+	"os"
 	"os/exec"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -58,13 +61,25 @@ func (c *Command) Run(ctx context.Context) (Output, error) {
 			end(ErrOutput)
 		}
 	}
-	stdout, stderr := &capped{left: c.Stdout, over: over}, &capped{left: c.Stderr, over: over}
+	var outlets [2]outlet
+	defer func() {
+		for i := range outlets {
+			outlets[i].close()
+		}
+	}()
+	for i, most := range []int{c.Stdout, c.Stderr} {
+		outlets[i].text = capped{left: most, over: over}
+		if err := outlets[i].open(); err != nil {
+			return Output{}, err
+		}
+	}
+	stdout, stderr := &outlets[0], &outlets[1]
 	cmd := exec.CommandContext(inner, c.Path, c.Args...)
 	if c.Name != "" {
 		cmd.Args[0] = c.Name
 	}
 	cmd.Env = append([]string{}, c.Env...) // nil would be this process's own
-	cmd.Dir, cmd.Stdout, cmd.Stderr = c.Dir, stdout, stderr
+	cmd.Dir, cmd.Stdout, cmd.Stderr = c.Dir, stdout.w, stderr.w
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: !c.Session, Setsid: c.Session}
 	if c.Session {
 		// The signal comes when the thread ends that started the program.
@@ -74,19 +89,89 @@ func (c *Command) Run(ctx context.Context) (Output, error) {
 	}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = grace
-	err := cmd.Run()
-	if cmd.Process != nil {
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+	if err := cmd.Start(); inner.Err() != nil {
+		return Output{}, context.Cause(inner)
+	} else if err != nil {
+		return Output{}, err
 	}
-	out := Output{Stdout: stdout.buf.Bytes(), Stderr: stderr.buf.Bytes(), Cut: stdout.cut.Load() || stderr.cut.Load()}
-	switch {
-	case inner.Err() != nil:
+	var reading sync.WaitGroup
+	for i := range outlets {
+		reading.Go(outlets[i].read)
+	}
+	err := cmd.Wait()
+	late := time.Now().Add(grace)
+	for i := range outlets {
+		_ = outlets[i].r.SetReadDeadline(late)
+	}
+	reading.Wait()
+	// The time may have passed because this process did not run. Then all that the program has written is there.
+	stdout.drain()
+	stderr.drain()
+	out := Output{Held: !stdout.over || !stderr.over}
+	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+	out.Stdout, out.Stderr = stdout.text.buf.Bytes(), stderr.text.buf.Bytes()
+	if out.Cut = stdout.text.cut.Load() || stderr.text.cut.Load(); inner.Err() != nil {
 		return out, context.Cause(inner)
-	case errors.Is(err, exec.ErrWaitDelay):
-		out.Held = true
-		return out, nil
 	}
 	return out, err
+}
+
+// An outlet is a pipe to which the program writes.
+type outlet struct {
+	r, w *os.File // w is nil once this process has closed it
+	text capped
+	over bool // all was read; used by one goroutine at a time
+}
+
+// open makes the pipe.
+func (o *outlet) open() (err error) {
+	o.r, o.w, err = os.Pipe()
+	return err
+}
+
+// close closes what is open of the pipe.
+func (o *outlet) close() {
+	for _, f := range []*os.File{o.r, o.w} {
+		if f != nil {
+			_ = f.Close()
+		}
+	}
+}
+
+// read closes this process's end for writing, and reads until no process holds the pipe open for writing, or until
+// the deadline.
+func (o *outlet) read() {
+	_ = o.w.Close()
+	o.w = nil
+	_, err := io.Copy(&o.text, o.r)
+	o.over = err == nil
+}
+
+// maxPipe is the most that a pipe holds, in bytes.
+const maxPipe = 1 << 20
+
+// drain reads what lies in the pipe, and does not wait for more.
+func (o *outlet) drain() {
+	if o.over || o.r.SetReadDeadline(time.Time{}) != nil {
+		return
+	}
+	raw, err := o.r.SyscallConn()
+	if err != nil {
+		return
+	}
+	b := make([]byte, 64<<10)
+	for left, n := maxPipe, 1; n > 0 && left > 0; left -= n {
+		var rerr error
+		err := raw.Read(func(fd uintptr) bool {
+			n, rerr = syscall.Read(int(fd), b)
+			return true
+		})
+		if n = max(n, 0); err != nil || rerr != nil {
+			return
+		}
+		_, _ = o.text.Write(b[:n])
+		o.over = n == 0
+	}
 }
 
 // capped is a writer that keeps the first bytes and drops the rest. It calls over

@@ -25,11 +25,25 @@ type Reply struct {
 	// IsComplete reports whether all that it printed is in Stdout. It is not if
 	// it printed more than is kept, or if something held its output open.
 	IsComplete bool
+	held       bool // something held its output open
 }
 
 // isAnswer reports whether the program has succeeded and all of its output was read.
 // Only then does something that is missing in Stdout not exist in the program.
 func (r *Reply) isAnswer() bool { return r.IsComplete && r.ExitCode == 0 }
+
+// passing marks a fault that says nothing of the program: the machine was busy, or the program was killed.
+type passing struct{ *fault.Record }
+
+// Unwrap returns the fault.
+func (p passing) Unwrap() error { return p.Record }
+
+// Passes reports whether the error of a look says nothing of the program, so that another look may succeed: the
+// program had too little time, was killed, or something held its output open.
+func Passes(err error) bool {
+	_, ok := errors.AsType[passing](err)
+	return ok
+}
 
 // Probe runs the program at path with args, and blocks until it has ended or ctx is
 // done. Its stdin is empty, and its process group does not outlive the reply. An exit
@@ -43,9 +57,11 @@ func (p *Program) Probe(ctx context.Context, path string, args ...string) (Reply
 	}
 	name := strings.Join(args, " ")
 	if ctx.Err() != nil {
-		return Reply{}, failed("%s %s did not answer within %s", p.Bin, name, p.Timeout).WithReason(fault.BadOutput)
+		return Reply{}, passing{
+			failed("%s %s did not answer within %s", p.Bin, name, p.Timeout).WithReason(fault.BadOutput),
+		}
 	}
-	reply := Reply{Stdout: out.Stdout, IsComplete: !out.Cut && !out.Held}
+	reply := Reply{Stdout: out.Stdout, IsComplete: !out.Cut && !out.Held, held: out.Held}
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		if exit.Exited() {
 			reply.ExitCode = exit.ExitCode()
@@ -55,8 +71,8 @@ func (p *Program) Probe(ctx context.Context, path string, args ...string) (Reply
 		if ws, ok := exit.Sys().(syscall.WaitStatus); ok {
 			signal = ws.Signal().String()
 		}
-		return Reply{}, failed("%s %s was ended by a signal (%s)", p.Bin, name, signal).
-			WithCause(fault.Cause{Reason: fault.Killed, Signal: &signal, StderrTail: tail(string(out.Stderr))})
+		return Reply{}, passing{failed("%s %s was ended by a signal (%s)", p.Bin, name, signal).
+			WithCause(fault.Cause{Reason: fault.Killed, Signal: &signal, StderrTail: tail(string(out.Stderr))})}
 	}
 	if err != nil {
 		cause := fault.Cause{Reason: fault.NotInstalled}
@@ -77,9 +93,13 @@ func (p *Program) Unanswered(r *Reply, args ...string) error {
 	if !r.IsComplete {
 		what = "printed what could not be read to the end"
 	}
-	return fault.New(fault.SpawnFailure, fault.Engine, p.Operation,
+	f := fault.New(fault.SpawnFailure, fault.Engine, p.Operation,
 		"%s %s %s, so that it is not known whether %s can be used: try again",
 		p.Bin, strings.Join(args, " "), what, p.Name).WithReason(fault.BadOutput)
+	if r.held {
+		return passing{f}
+	}
+	return f
 }
 
 // tail returns the last five lines of a text, and nil if the text is empty.
