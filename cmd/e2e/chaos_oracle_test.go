@@ -316,13 +316,6 @@ func (j *judgement) killed(a *event, until time.Duration) bool {
 	return false
 }
 
-// unlaunched reports whether the daemon was killed that may have launched the worker of a consult, while nothing of
-// the consult had begun: then it is true that its worker was lost before its program was told anything.
-func (j *judgement) unlaunched(a, e *event) bool {
-	return a.Op == opConsult && e.Code == "process_failure" && j.notes[a.Token]["begin"] == 0 &&
-		slices.ContainsFunc(j.h.Kills, func(k kill) bool { return k.What == "daemon" && k.At >= a.At && k.At <= e.At })
-}
-
 // answer checks one answer. stopped says that the client has ended the consult in the
 // background that the answer is about.
 func (j *judgement) answer(s *sessionLog, a *dueRequest, e *event, stopped bool) {
@@ -391,7 +384,7 @@ func (j *judgement) fault(s *sessionLog, a *dueRequest, e *event, stopped bool) 
 		if j.left && e.Code != "process_failure" {
 			return // its proxy no longer waits for a daemon
 		}
-		if !j.killed(&a.event, e.At) && !j.unlaunched(&a.event, e) {
+		if !j.killed(&a.event, e.At) {
 			lie("and nobody had killed what worked for it")
 		}
 		if a.Op == opEffect && e.Code == "transport_failure" && j.notes[a.Token]["begin"] > 0 {

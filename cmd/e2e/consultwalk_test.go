@@ -121,9 +121,19 @@ func jointDeaths() (all []consultDeath) {
 	return all
 }
 
+// untold are the points at which a worker has not taken its call, so that its process was told nothing.
+var untold = []string{
+	"worker.begun", "worker.detached", "worker.locked", "worker.checked", "worker.listening", "worker.starting",
+	"worker.forked", "worker.recorded", "worker.attached", "worker.read",
+}
+
 // outcomeKept reports whether the death leaves the answer intact: the daemon alone may die
-// at any step, and the others once outcome.json is written or the program has answered.
+// at any step, a worker before its process was told anything, and the others once outcome.json is written or the
+// program has answered.
 func (d consultDeath) outcomeKept() bool {
+	if d.victim == "worker" && len(d.others) == 0 && slices.Contains(untold, d.point) {
+		return true
+	}
 	return d.victim == "daemon" && len(d.others) == 0 || d.step == "answered" || d.step == "kept"
 }
 
@@ -157,6 +167,36 @@ func TestConsultProcessesKilledTogether(t *testing.T) {
 		all = some
 	}
 	walkAll(t, all, both)
+}
+
+// TestWorkerKilledBeforeItsProgramWasTold_ConsultBeginsAgain kills the worker of a consult when it has not been told
+// anything, also together with the daemon, in each order. The consult begins again: its program runs once, and there
+// is one answer.
+func TestWorkerKilledBeforeItsProgramWasTold_ConsultBeginsAgain(t *testing.T) {
+	t.Parallel()
+	const point = "private.started"
+	for _, victims := range [][]string{{"worker"}, {"worker", "daemon"}, {"daemon", "worker"}} {
+		t.Run(strings.Join(victims, " "), func(t *testing.T) {
+			t.Parallel()
+			p := newPlace(t).login().faults().countRuns()
+			p.dieAs(point, death{who: "daemon", held: true})
+			a := p.agent().shake()
+			id := a.call("consult", p.slow(0))
+			waitFor(t, "the daemon at "+point, func() bool { return p.died(point) })
+			pids := map[string]int{"daemon": p.pid(0), "worker": p.consultProcess(t, "worker")}
+			for _, victim := range victims {
+				if err := syscall.Kill(pids[victim], syscall.SIGKILL); err != nil {
+					t.Fatal(err)
+				}
+			}
+			p.letGo(point)
+			x := a.wait(id)
+			p.wantAnswer(t, x)
+			a.rest(id)
+			p.look("stop")
+			p.tidy(t)
+		})
+	}
 }
 
 // walkAll lets consults meet the deaths: with both, each with a client that waits and with

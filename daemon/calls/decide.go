@@ -7,7 +7,7 @@ package calls
 type Facts struct {
 	Pending    bool // its owner still wants the answer: see [Owner]
 	Recorded   bool // its write is on record, and not known to have failed
-	Taken      bool // the worker has taken the write; says something only while it is alive
+	Taken      bool // the worker has taken the write; of a dead one it counts for private processes alone
 	Alive      bool // the worker lives, or its output is not read to the end
 	Answered   bool // the answer is in memory, retained by the worker, or in a file
 	Convergent bool // the call may run once more
@@ -19,12 +19,14 @@ type Facts struct {
 	// of a file that names the call.
 	Damaged bool
 
-	// A private process serves one call and is never started twice. The rest
-	// is known of those calls alone.
+	// A private process serves one call, and is started once more only if it was certainly told nothing.
+	// The rest is known of those calls alone. Of a dead worker's Taken says whether the process may have
+	// been told of the call.
 	Private bool
 	Started bool // its worker has had its lock, so the process may have run
-	Begun   bool // the process noted, before it acted, that it was about to
+	Begun   bool // the process noted, before it acted, that it was about to; or that cannot be read
 	Killed  bool // its worker was killed, so how the process ended was not seen
+	Again   bool // it may be started once more: the machine was not booted since, and it was not tried too often
 }
 
 // Action is what the daemon must do about a call.
@@ -67,9 +69,13 @@ const (
 //	yes      yes       –      –      yes       Deliver
 //	yes      –         –      –      –         convergent: Dispatch, else Unknown
 //
-// A private process that was started and is gone is never started again. Its call
-// is delivered if it left an answer, recorded or not. Otherwise it is Unknown if
-// the worker was killed after the process began to act, else it is Fail.
+// Where the process is private, was started and is gone, its call is delivered if it left an answer, recorded
+// or not. Otherwise:
+//
+//	killed  begun  taken  again  action
+//	yes     yes    –      –      Unknown
+//	yes     no     no     yes    Dispatch: it was told nothing, and is started once more
+//	–       –      –      –      Fail
 func Decide(f Facts) Action {
 	damaged := f.Damaged && !f.Private // a private process has no calls but its own
 	inFlight := f.Recorded && f.Alive && f.Taken && !damaged
@@ -84,6 +90,8 @@ func Decide(f Facts) Action {
 		return Wait
 	case f.Private && f.Started && !f.Alive && f.Killed && f.Begun:
 		return Unknown
+	case f.Private && f.Started && !f.Alive && f.Killed && !f.Taken && f.Again:
+		return Dispatch
 	case f.Private && f.Started && !f.Alive:
 		return Fail
 	case damaged && !f.Convergent:

@@ -75,8 +75,33 @@ func TestDecide(t *testing.T) {
 			Fail,
 		},
 		{
+			"private: worker killed before it has taken the call",
+			Facts{Pending: true, Private: true, Started: true, Recorded: true, Killed: true, Again: true},
+			Dispatch,
+		},
+		{
+			"private: the same, once too often or before a reboot",
+			Facts{Pending: true, Private: true, Started: true, Recorded: true, Killed: true},
+			Fail,
+		},
+		{
+			"private: worker killed when it had taken the call",
+			Facts{Pending: true, Private: true, Started: true, Recorded: true, Taken: true, Killed: true, Again: true},
+			Fail,
+		},
+		{
+			"private: its process ended before it was told anything",
+			Facts{Pending: true, Private: true, Started: true, Again: true},
+			Fail,
+		},
+		{
+			"private: cancelled, and its worker killed before it has taken the call",
+			Facts{Private: true, Started: true, Killed: true, Again: true},
+			Forget,
+		},
+		{
 			"private: worker killed after that",
-			Facts{Pending: true, Private: true, Started: true, Recorded: true, Begun: true, Killed: true},
+			Facts{Pending: true, Private: true, Started: true, Recorded: true, Begun: true, Killed: true, Again: true},
 			Unknown,
 		},
 		{
@@ -99,21 +124,24 @@ func TestDecide(t *testing.T) {
 
 // allFacts returns every combination of facts.
 func allFacts() []Facts {
-	all := make([]Facts, 0, 1<<12)
-	for bits := range 1 << 12 {
+	all := make([]Facts, 0, 1<<13)
+	for bits := range 1 << 13 {
 		on := func(i int) bool { return bits>>i&1 == 1 }
-		all = append(all, Facts{on(0), on(1), on(2), on(3), on(4), on(5), on(6), on(7), on(8), on(9), on(10), on(11)})
+		all = append(all, Facts{
+			on(0), on(1), on(2), on(3), on(4), on(5), on(6), on(7), on(8), on(9), on(10), on(11), on(12),
+		})
 	}
 	return all
 }
 
 // TestDecideNeverTwice checks Decide for all facts. A recorded call that may not run twice
 // is sent again only if its worker lives and has not taken it, and a private process that
-// was started and has ended is never started again.
+// was started and has ended is started again only if it was told nothing.
 func TestDecideNeverTwice(t *testing.T) {
 	for _, f := range allFacts() {
 		got := Decide(f)
 		switch gone := f.Private && f.Started && !f.Alive; {
+		case got == Dispatch && gone && f.Pending && f.Killed && f.Again && !f.Begun && !f.Taken && !f.Answered:
 		case got == Dispatch && (!f.Pending || f.Recorded && !f.Convergent && (!f.Alive || f.Taken || f.Answered)):
 			t.Errorf("%+v: made again", f)
 		case got == Dispatch && f.Damaged && !f.Private && !f.Convergent:

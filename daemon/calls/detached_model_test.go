@@ -118,12 +118,14 @@ var wrongs = []string{
 	"the outcome of a program that never ran is said to be unknown", "a fault is said of a call that was answered",
 	"cancelled, and no party asked for it", "the cancellation was answered, and the program ran to its end",
 	"cancelled first, and answered as done", "an id that was told is not known", "removed while its client waits",
+	"said to have failed, though its process was told nothing and it could begin again",
 }
 
 // detachedRules are the law and the rules of the players. broken has the names of the rules
 // that are not kept.
 type detachedRules struct {
 	decide func(Facts) Action
+	judge  func(JobFacts) JobVerdict
 	claim  func(Claim, Demand) Claim
 	broken map[string]bool
 	limits struct{ daemons, workers, engines, boots, full, control int8 }
@@ -169,6 +171,14 @@ func (s *life) killEngine() {
 	s.program = false
 }
 
+// jobFacts returns what a daemon that starts finds in the files of the job.
+func (s *life) jobFacts() JobFacts {
+	return JobFacts{
+		Alive: s.worker == living, Spec: s.dir == 2, State: s.state, Boot: s.boots == 0, Job: s.job != 0,
+		Answer: s.answer != 0, Told: s.runTaken || s.begun,
+	}
+}
+
 // facts returns what the daemon knows. ok is false while it has to learn more first.
 func (r *detachedRules) facts(s *life) (f Facts, ok bool) {
 	f = s.phase.Facts()
@@ -186,7 +196,7 @@ func (r *detachedRules) facts(s *life) (f Facts, ok bool) {
 		f.Alive = !s.closed || s.line != s.readLine // output is read in order
 		return f, s.attached && !s.recorded
 	case killed:
-		f.Killed = true
+		f.Killed, f.Taken, f.Again = true, s.runTaken, s.boots == 0
 		return f, s.lost && s.hunted || f.Answered && s.lost
 	case noWorker:
 		return f, !s.late || s.dir == 0 || !f.Pending // a late worker is found by its lock or by its spec
@@ -202,6 +212,8 @@ func (s *life) settle(v int8) {
 		s.wrong = 1
 	case v == outUnknown && s.starts == 0 && !s.begun:
 		s.wrong = 2
+	case v == outFailed && s.worker == killed && !s.runTaken && s.boots == 0:
+		s.wrong = 9
 	case (v == outFailed || v == outUnknown) && s.said != 0:
 		s.wrong = 3
 	case v == outStopped && !s.wantsEnded:
@@ -231,6 +243,10 @@ func (r *detachedRules) steps(s life) (all []lifeStep) {
 		}
 		if s.answer != 0 {
 			t.phase = Over
+		}
+		if s.job != 0 && s.worker == killed && r.judge(s.jobFacts()) == JobWaits { // it begins again
+			t.resetWorker()
+			t.worker = noWorker
 		}
 		add(t, must, "a daemon starts")
 		return all
@@ -579,7 +595,7 @@ func (r *detachedRules) explore() (states int, trace []string) {
 // detachedRuns returns the runs to explore: what may die in each, and how often.
 func detachedRuns() (runs []detachedRules) {
 	add := func(daemons, workers, engines, boots, full, control int8) {
-		r := detachedRules{decide: Decide, claim: Claim.After, broken: map[string]bool{}}
+		r := detachedRules{decide: Decide, judge: DecideJob, claim: Claim.After, broken: map[string]bool{}}
 		r.limits.daemons, r.limits.workers, r.limits.engines = daemons, workers, engines
 		r.limits.boots, r.limits.full, r.limits.control = boots, full, control
 		runs = append(runs, r)
@@ -642,6 +658,26 @@ func TestDetachedModelBroken(t *testing.T) {
 					return a
 				}
 				return Dispatch
+			}
+		},
+		"what was told is begun again": func(r *detachedRules) {
+			r.decide = func(f Facts) Action {
+				if a := Decide(f); a != Unknown && a != Fail || !f.Private || f.Alive {
+					return a
+				}
+				return Dispatch
+			}
+		},
+		"a daemon that starts begins what was told": func(r *detachedRules) {
+			r.judge = func(f JobFacts) JobVerdict {
+				f.Told = false
+				return DecideJob(f)
+			}
+		},
+		"what was told nothing has failed": func(r *detachedRules) {
+			r.decide = func(f Facts) Action {
+				f.Again = false
+				return Decide(f)
 			}
 		},
 		"an outcome counts only if its run is on record": func(r *detachedRules) {

@@ -49,6 +49,10 @@
 //	yes      yes       yes    alive   in flight: wait for the answer, retained or to come
 //	yes      yes       ?      dead    answer in a file: give it; else convergent: once more; else unknown
 //
+// A call of a private process is a job: its directory is all that is known of it. What a daemon that starts does
+// about such a directory follows from its files by [DecideJob]; a job whose process was certainly told nothing is
+// begun again.
+//
 // A [Call] has three states, each a type with a table of its own: [Phase] says
 // where it stands with its process, [Claim] which owner wants its answer, [Keeping] where
 // the answer is kept. One method changes each: [Call.Apply], [Call.Demand], and
@@ -64,5 +68,5 @@
 // Three exhaustive models in the tests drive these types through every order of
 // steps and deaths: one of two calls over several workers, attended or detached on the
 // way, one of a detached call in a private process, and one of what a server asks during
-// calls.
+// calls. A fourth damages each record of a job at each point of its life.
 package calls

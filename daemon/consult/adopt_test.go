@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"holdline/daemon/consult/jobdir"
 	"holdline/daemon/supervisor"
 	"holdline/daemon/tool"
+	"holdline/protocol/bootclock"
 	"holdline/protocol/fault"
 	"holdline/protocol/process"
 )
@@ -252,5 +254,30 @@ func TestMuchOutput(t *testing.T) {
 	a, err := n.Wait(t.Context(), jobdir.ID(h.session, 1), nil)
 	if err != nil || a.State != answer.Done || a.Text != "the end" || a.NumTurns < 35 {
 		t.Errorf("%v state %s, %d turns, %.100q", err, a.State, a.NumTurns, a.Text)
+	}
+}
+
+// TestWorkerKilledBeforeItWasTold_NextDaemonBeginsAgain kills the worker of a consult before its process was told
+// anything, while no daemon runs. The next one begins the consult again, and it gets its answer.
+func TestWorkerKilledBeforeItWasTold_NextDaemonBeginsAgain(t *testing.T) {
+	h := newQueue(t)
+	dir := filepath.Join(h.opt.Dir, jobdir.ID(h.session, 2))
+	w, err := h.workers.Start(t.Context(), dir, process.Spec{
+		ID: filepath.Base(dir), Kind: process.KindConsult, Name: Claude, Argv: []string{h.opt.Exe, "engine", Claude}, Cwd: dir,
+		Owner:  process.Owner{Session: h.session, N: 2, Identity: "a"},
+		Orphan: process.Orphan{Do: process.OrphanLeave, HardDeadlineBootMS: bootclock.AtMS(time.Now().Add(patience))},
+	}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(w.Status().PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	<-w.Done()
+	n := h.next(2)
+	for i, want := range []string{"first", "second"} {
+		if a, err := n.Wait(t.Context(), jobdir.ID(h.session, int64(i+1)), nil); err != nil || a.Text != want {
+			t.Errorf("%v %+v", err, a)
+		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"holdline/daemon/consult/material"
 	"holdline/daemon/consult/request"
 	"holdline/daemon/events"
+	"holdline/daemon/program"
 	"holdline/daemon/tasks"
 	"holdline/daemon/tool"
 	"holdline/protocol/bootclock"
@@ -96,7 +97,7 @@ func (m *Manager) prepare(
 			"event", events.NewBad(control.Refused, "", "a consult of %s was refused: %v", c.Identity, err))
 		return nil, nil, err
 	}
-	info, err := eng.Check(ctx)
+	info, err := look(ctx, eng)
 	if err != nil {
 		err = engine.NameLacking(err, eng, c.Logins)
 		m.noteFailure(time.Now(), err)
@@ -144,4 +145,22 @@ func (m *Manager) makeJob(rec jobdir.Record, how asking, now time.Time) *Job {
 		j.expires = now.Add(m.opt.Return)
 	}
 	return j
+}
+
+// The program of an engine is asked up to lookTries times whether it can be used, within lookTime: a busy machine is
+// no reason to refuse a consult.
+const (
+	lookTries = 3
+	lookTime  = 20 * time.Second // of the half minute in which a consult has to start
+)
+
+// look returns what is known of an engine's program. It looks again after an error that passes.
+func look(ctx context.Context, eng engine.Engine) (info engine.Info, err error) {
+	begin := time.Now()
+	for range lookTries {
+		if info, err = eng.Check(ctx); !program.Passes(err) || time.Since(begin) >= lookTime {
+			break
+		}
+	}
+	return info, err
 }

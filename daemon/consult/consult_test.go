@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"holdline/daemon/consult/answer"
 	"holdline/daemon/consult/jobdir"
 	"holdline/daemon/hosted/private"
+	"holdline/daemon/program"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
 	"holdline/protocol/process"
@@ -415,6 +417,85 @@ func TestQueueLimit(t *testing.T) {
 		}
 		w.finish()
 	})
+}
+
+// TestWorkerLostBeforeItWasTold_ConsultBeginsAgain has the workers of a consult lost before their processes are told
+// anything. The consult begins again, and has its answer; one whose workers are always lost fails in the end.
+func TestWorkerLostBeforeItWasTold_ConsultBeginsAgain(t *testing.T) {
+	for lost := range maxBegins + 1 {
+		t.Run(fmt.Sprint(lost), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var begun atomic.Int64
+				w := newWorld(t, func(p *fakeProcess) {
+					if begun.Add(1) > int64(lost) {
+						answers(0)(p)
+						return
+					}
+					p.end.Lost = fault.New(fault.ProcessFailure, fault.Worker, "run:x", "its worker was killed")
+				})
+				res, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: 1}, map[string]any{"prompt": "x"})
+				want, times := fault.Code(""), lost+1
+				if lost == maxBegins {
+					want, times = fault.ProcessFailure, maxBegins
+				}
+				if code(res, err) != want || begun.Load() != int64(times) {
+					t.Errorf("begun %d times: %v, %+v, want %d times and %q", begun.Load(), err, res, times, want)
+				}
+				w.finish()
+			})
+		})
+	}
+}
+
+// TestProgramIsAskedOnABusyMachine_ConsultRuns has the program of a consult give no answer whether it can be used: it
+// has too little time, is killed, or something holds its output open. It is asked again, and the consult runs. A
+// program that says what is wrong is asked once.
+func TestProgramIsAskedOnABusyMachine_ConsultRuns(t *testing.T) {
+	const hangs = "sleep 600"
+	for name, tt := range map[string]struct {
+		trouble string // what the program does instead of an answer
+		times   int    // so often; then it answers
+		asked   int
+		code    fault.Code
+	}{
+		"killed once":                 {"kill -9 $$", 1, 2, ""},
+		"killed twice":                {"kill -9 $$", 2, 3, ""},
+		"always killed":               {"kill -9 $$", 9, 3, fault.SpawnFailure},
+		"its output is held open":     {"sleep 600 & exit 0", 1, 2, ""},
+		"it says what is wrong":       {"echo broken; exit 3", 1, 1, fault.SpawnFailure},
+		"it has too little time once": {hangs, 1, 2, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			asked := 0
+			w := newWorld(t, answers(0))
+			w.engine.trial = func() error { // the call's goroutine asks for the first look, the job's for the next
+				w.engine.mu.Lock()
+				defer w.engine.mu.Unlock()
+				if asked++; asked > tt.times {
+					return nil
+				}
+				p := program.Program{Name: "Tool", Bin: "/bin/sh", Env: []string{"PATH=" + os.Getenv("PATH")}, Timeout: time.Minute}
+				if tt.trouble == hangs {
+					p.Timeout = time.Second
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), p.Timeout)
+				defer cancel()
+				reply, err := p.Probe(ctx, p.Bin, "-c", tt.trouble)
+				if err != nil {
+					return err
+				}
+				return p.Unanswered(&reply, "--help")
+			}
+			res, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: 1}, map[string]any{"prompt": "x"})
+			if tt.code == "" {
+				tt.asked++ // when the job begins
+			}
+			if code(res, err) != tt.code || asked != tt.asked {
+				t.Errorf("asked %d times: %v, %+v, want %d times and %q", asked, err, res, tt.asked, tt.code)
+			}
+			w.finish()
+		})
+	}
 }
 
 // TestFaults checks the fault and the text for each way in which a program can end.

@@ -45,6 +45,7 @@ type fakeEngine struct {
 	check error
 	shell bool          // it can enforce level shell
 	slow  time.Duration // of each check
+	trial func() error  // what comes before each check, or nil
 	unfit func(engine.Request) error
 
 	mu    sync.Mutex
@@ -72,6 +73,11 @@ func (e *fakeEngine) last() engine.Request {
 
 func (e *fakeEngine) Check(context.Context) (engine.Info, error) {
 	time.Sleep(e.slow)
+	if e.trial != nil {
+		if err := e.trial(); err != nil {
+			return engine.Info{}, err
+		}
+	}
 	lacks := "no such thing here"
 	if e.shell {
 		lacks = ""

@@ -34,7 +34,7 @@ type Job struct {
 	Dir     string
 	timeout time.Duration
 	created time.Time
-	adopted bool      // an earlier daemon has started its worker
+	adopted bool      // an earlier daemon has started its worker; false once this one begins again, when drive alone reads it
 	sign    time.Time // if adopted, and its worker was found dead: when that last wrote a file
 	kept    *kept     // nil while it is live
 	m       *Manager

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"holdline/daemon/adapter/engine"
+	"holdline/daemon/calls"
 	"holdline/daemon/consult/answer"
 	"holdline/daemon/consult/budget"
 	"holdline/daemon/consult/jobdir"
@@ -99,24 +100,24 @@ func (m *Manager) loadJob(dir string, patient bool) (*Job, error) {
 	if err != nil {
 		return nil, err
 	}
-	switch what := jobdir.Decide(f); what {
-	case jobdir.Ended:
+	switch what := calls.DecideJob(f); what {
+	case calls.JobEnded:
 		if a.State == answer.Failed {
 			m.noteFailure(time.UnixMilli(a.EndedUnixMS), a.Fault)
 		}
 		j := m.newKept(rec, &a, !rec.Attended)
 		j.claimAgain()
 		return j, nil
-	case jobdir.GoesOn, jobdir.Waits:
-		return m.restore(rec, dir, f, what == jobdir.GoesOn && !f.Panel)
-	case jobdir.NeverBegan:
+	case calls.JobGoesOn, calls.JobWaits:
+		return m.restore(rec, dir, f, what == calls.JobGoesOn && !f.Group)
+	case calls.JobNeverBegan:
 		return m.lose(rec, dir, fault.New(fault.ProcessFailure, fault.Host, operation,
 			"the daemon ended before the consult began"))
-	case jobdir.Torn:
+	case calls.JobTorn:
 		return m.lose(rec, dir, fault.New(fault.OutcomeUnknown, fault.Host, operation,
 			"the consult has ended, and its answer is damaged, with nothing beside it to make it again: %s",
 			filepath.Join(dir, jobdir.FileAnswer)))
-	case jobdir.Lost:
+	case calls.JobLost:
 		if rec.Damaged || f.Damaged {
 			return m.lose(rec, dir, fault.New(fault.OutcomeUnknown, fault.Host, operation,
 				"the record of the consult is missing or damaged, and what it did is not known; it is not run again "+
@@ -131,7 +132,7 @@ func (m *Manager) loadJob(dir string, patient bool) (*Job, error) {
 }
 
 // restore returns the live job of an earlier daemon's record. started says that it had a worker.
-func (m *Manager) restore(rec jobdir.Record, dir string, f jobdir.Facts, started bool) (*Job, error) {
+func (m *Manager) restore(rec jobdir.Record, dir string, f calls.JobFacts, started bool) (*Job, error) {
 	j := m.newJob(rec)
 	j.claimAgain()
 	if started {
@@ -166,9 +167,13 @@ func (m *Manager) lose(rec jobdir.Record, dir string, f *fault.Record) (*Job, er
 	}
 	defer func() { _ = lock.Unlock() }()
 	if rec.Damaged {
-		if err := rec.Write(dir); err != nil {
-			m.opt.Log.Warn("record of a consult cannot be written again", "dir", dir, "err", err)
-		}
+		err = rec.Write(dir)
+	}
+	if err == nil { // else the spec is all that tells who has asked
+		err = removeSpec(dir)
+	}
+	if err != nil {
+		m.opt.Log.Warn("files of a consult that is lost stay as they are", "dir", dir, "err", err)
 	}
 	out, ended := m.left(dir, f)
 	if out.Fault != nil {
@@ -356,6 +361,35 @@ func (m *Manager) auditLate(dir string) {
 		return
 	}
 	m.writeAudit(&rec, a, nil)
+}
+
+// removeSpec removes the spec of a job's worker: one that an earlier daemon was about to start when it died may come
+// late to its lock, and does not begin without. The caller must hold that lock.
+func removeSpec(dir string) error {
+	if err := os.Remove(filepath.Join(dir, process.FileSpec)); !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// revoke has no late worker of a job begin: see removeSpec. One that is there is ended.
+func (m *Manager) revoke(dir string) {
+	if _, err := os.Lstat(filepath.Join(dir, process.FileSpec)); errors.Is(err, os.ErrNotExist) {
+		return // no daemon was about to start one
+	}
+	err := statedir.ErrLocked
+	for tries := 0; tries < maxBegins && errors.Is(err, statedir.ErrLocked); tries++ {
+		if err = m.opt.Host.Clear(context.Background(), dir); err != nil {
+			break
+		}
+		var lock *statedir.Lock
+		if lock, err = statedir.Seize(filepath.Join(dir, process.FileLock)); err == nil {
+			err = errors.Join(removeSpec(dir), lock.Unlock())
+		}
+	}
+	if err != nil {
+		m.opt.Log.Warn("a late worker of a consult may begin", "dir", dir, "err", err)
+	}
 }
 
 // clear removes what the worker and the run of a job that has ended have left.

@@ -253,6 +253,7 @@ func (m *Manager) wait(j *Job) bool {
 		waited := m.queue.remove(j)
 		m.mu.Unlock()
 		if waited {
+			m.revoke(j.Dir)
 			m.end(j, engine.Outcome{
 				Fault: fault.New(fault.Cancelled, fault.Host, operation, "the consult was cancelled before it began"),
 			}, time.Now(), false)

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
+	"path/filepath"
 	"time"
 
 	"holdline/daemon/adapter/engine"
@@ -14,9 +16,11 @@ import (
 	"holdline/daemon/consult/request"
 	"holdline/daemon/hosted/private"
 	"holdline/daemon/tool"
+	"holdline/daemon/waiting"
 	"holdline/protocol/bootclock"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
+	"holdline/protocol/ownfile"
 	"holdline/protocol/process"
 )
 
@@ -26,11 +30,45 @@ const spareTime = 30 * time.Second
 // hardTime returns how long the process of a run may live.
 func (m *Manager) hardTime(j *Job) time.Duration { return j.timeout + m.opt.Ladder.Whole() + spareTime }
 
+// maxBegins is how often a daemon begins a consult whose workers are lost before their processes are told
+// anything.
+const maxBegins = 5
+
 // drive makes the call of the engine process, or goes on with that of an earlier daemon, and ends the
-// job with what came of it, unless the job is left to the next daemon.
+// job with what came of it, unless the job is left to the next daemon. If the worker is lost before its process
+// was told anything, drive begins again.
 func (m *Manager) drive(j *Job) {
-	left := false
-	m.opt.Host.Call(j.life, &private.Call{
+	left, again := false, true
+	for begins := 1; again; begins++ {
+		again = false
+		m.opt.Host.Call(j.life, m.callOf(j), func(e private.End) {
+			if left = e.Left; left {
+				return
+			}
+			action := m.decide(j, &e, begins < maxBegins)
+			if again = action == calls.Dispatch; again {
+				m.opt.Log.Warn("worker of a consult lost before it was told anything: the consult begins again",
+					"consult", j.Rec.ID, "err", e.Lost)
+				j.adopted = false
+				return
+			}
+			out := m.outcome(j, &e, action)
+			for _, name := range out.Unwritten {
+				m.noteUnwritten(j.Dir, name)
+			}
+			m.end(j, out, j.endedAt(&e, out.EndedUnixMS), true)
+			faultpoint.At("consult.told")
+		})
+	}
+	if !left {
+		faultpoint.At("consult.released")
+		m.clear(j.Dir)
+	}
+}
+
+// callOf returns the call of a job's engine process.
+func (m *Manager) callOf(j *Job) *private.Call {
+	return &private.Call{
 		Dir: j.Dir, Argv: []string{m.opt.Exe, "engine", j.Rec.Engine}, Name: j.Rec.Engine,
 		Record: calls.Record{
 			N: j.Rec.N, Session: j.Rec.Session, Name: engine.Tool, Contract: string(tool.NeverReplay),
@@ -41,20 +79,32 @@ func (m *Manager) drive(j *Job) {
 		Compose:  func(ctx context.Context) (any, []string, error) { return m.compose(ctx, j) },
 		Progress: func(params json.RawMessage) { m.heard(j, params) },
 		Cancel:   j.stop, Cancelled: func() { m.cancelling(j) },
-	}, func(e private.End) {
-		if left = e.Left; left {
-			return
-		}
-		out := m.outcome(j, &e)
-		for _, name := range out.Unwritten {
-			m.noteUnwritten(j.Dir, name)
-		}
-		m.end(j, out, j.endedAt(&e, out.EndedUnixMS), true)
-		faultpoint.At("consult.told")
+	}
+}
+
+// decide returns what the law says about a run that is over: see [calls.Decide]. again says that it may begin
+// once more, if its process was told nothing.
+func (m *Manager) decide(j *Job, e *private.End, again bool) calls.Action {
+	said, err := engine.ReadTranscript(j.Dir)
+	_, oerr := os.Lstat(filepath.Join(j.Dir, engine.FileOutcome))
+	return calls.Decide(calls.Facts{
+		Pending: m.whyOf(j) == "", Private: true, Started: true, Call: true,
+		Answered: e.Result != nil || oerr == nil,
+		Taken:    e.Lost == nil || m.wasTold(j),
+		Begun:    said.Began || err != nil,
+		Killed:   e.Lost != nil || e.Exit == process.Exit{},
+		Again:    again && j.Rec.IsOfThisBoot(),
 	})
-	if !left {
-		faultpoint.At("consult.released")
-		m.clear(j.Dir)
+}
+
+// wasTold reports whether the process of a job's dead worker may have been told of the job. It waits while that
+// cannot be read for an error that passes.
+func (m *Manager) wasTold(j *Job) bool {
+	for begin := time.Now(); ; {
+		told, err := jobdir.Told(j.Dir)
+		if err == nil || time.Since(begin) >= ownfile.PassingTime || waiting.Pause(j.life, ownfile.PassingPause) != nil {
+			return told || err != nil
+		}
 	}
 }
 
@@ -65,7 +115,7 @@ func (m *Manager) compose(ctx context.Context, j *Job) (*engine.Params, []string
 	if err != nil {
 		return nil, nil, err
 	}
-	info, err := eng.Check(ctx)
+	info, err := look(ctx, eng)
 	req := j.Rec.Request
 	if err == nil {
 		err = request.Enforceable(&req, &info) // it was permitted when it was asked for
@@ -142,8 +192,8 @@ func (j *Job) endedAt(e *private.End, unixMS int64) time.Time {
 }
 
 // outcome returns what came of a run: what its process has written, else its result, else what its
-// transcript and its end say.
-func (m *Manager) outcome(j *Job, e *private.End) engine.Outcome {
+// transcript and its end say, about which the law says action.
+func (m *Manager) outcome(j *Job, e *private.End, action calls.Action) engine.Outcome {
 	switch {
 	case e.Generation > 0:
 	case j.adopted:
@@ -166,7 +216,7 @@ func (m *Manager) outcome(j *Job, e *private.End) engine.Outcome {
 			if !errors.Is(err, fs.ErrNotExist) {
 				m.opt.Log.Error("outcome of a consult cannot be read", "consult", j.Rec.ID, "err", err)
 			}
-			out = m.reconstruct(j, e)
+			out = m.reconstruct(j, e, action)
 		}
 	}
 	if out.Fault != nil && out.Fault.Fault.Generation == 0 {
@@ -175,8 +225,8 @@ func (m *Manager) outcome(j *Job, e *private.End) engine.Outcome {
 	return out
 }
 
-// reconstruct returns the outcome of a run that has left neither outcome.json nor a result.
-func (m *Manager) reconstruct(j *Job, e *private.End) engine.Outcome {
+// reconstruct returns the outcome of a run that has left neither a whole outcome.json nor a result.
+func (m *Manager) reconstruct(j *Job, e *private.End, action calls.Action) engine.Outcome {
 	said, err := engine.ReadTranscript(j.Dir)
 	if err != nil {
 		m.opt.Log.Error("transcript of a consult cannot be read", "consult", j.Rec.ID, "err", err)
@@ -205,12 +255,12 @@ func (m *Manager) reconstruct(j *Job, e *private.End) engine.Outcome {
 		out.Fault = failed(fault.Cancelled, fault.Engine, "the consult was cancelled")
 	case e.Exit.SpawnErrno != "":
 		out.Fault = failed(fault.SpawnFailure, fault.Worker, "the engine process cannot be started: %s", e.Exit)
-	case e.Err != nil && !said.Began:
+	case !said.Began && err == nil && e.Err != nil:
 		out.Fault = fault.From(fmt.Errorf("calling the engine process: %w", e.Err), fault.Worker, operation)
 	case !said.Began && err == nil:
 		out.Fault = failed(fault.ProcessFailure, fault.Worker,
 			"the consult's worker or engine process was lost before its program was told anything")
-	case e.Lost != nil || e.Exit == process.Exit{}:
+	case action != calls.Fail:
 		detail := ""
 		if e.Lost != nil {
 			detail = ": " + e.Lost.Fault.Detail

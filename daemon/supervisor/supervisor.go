@@ -178,11 +178,15 @@ func (s *Supervisor) Start(ctx context.Context, dir string, spec process.Spec, e
 	return w, nil
 }
 
+// maxLate is how many workers of earlier daemons may come late to one directory: each of those daemons was killed
+// while it started its own.
+const maxLate = 5
+
 // startProcess starts the process of w and connects to it. On an error no process is
 // left. A worker that an earlier daemon was about to start may lock the directory only
 // now: its child got no write, so it is killed, and ours is started once more.
 func (s *Supervisor) startProcess(ctx context.Context, w *Worker, env workerwire.Environment) error {
-	for again := false; ; again = true {
+	for late := 0; ; late++ {
 		err := s.placeOf(w.dir).launch(ctx, w, env)
 		faultpoint.At("launch.listening")
 		if err == nil {
@@ -194,14 +198,14 @@ func (s *Supervisor) startProcess(ctx context.Context, w *Worker, env workerwire
 		}
 		// A process that runs by now, or comes late, must not run unattended.
 		taken, ok := errors.AsType[*workerwire.Error](err)
-		again = again || !ok || taken.Code != workerwire.CodeLocked
+		over := late == maxLate || !ok || taken.Code != workerwire.CodeLocked
 		kill, cancel := context.WithTimeout(context.WithoutCancel(ctx), near.DeathTimeout)
-		kerr := s.Destroy(kill, w.dir, again)
+		kerr := s.Destroy(kill, w.dir, over)
 		cancel()
 		if kerr != nil {
 			s.log.WarnContext(ctx, "worker may be left", "worker", w.spec.ID, "err", kerr)
 		}
-		if again || kerr != nil {
+		if over || kerr != nil {
 			return err
 		}
 		s.log.InfoContext(ctx, "worker of an earlier daemon came late, and was ended", "worker", w.spec.ID)

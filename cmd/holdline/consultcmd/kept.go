@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"holdline/cmd/holdline/cmdenv"
+	"holdline/daemon/calls"
 	"holdline/daemon/commands"
 	"holdline/daemon/consult/answer"
 	"holdline/daemon/consult/jobdir"
@@ -55,18 +56,18 @@ func keptRow(dir string) *answer.Info {
 	sinceBegin := max(0, time.Since(time.UnixMilli(rec.CreatedUnixMS)).Milliseconds())
 	info := answer.New(&rec, answer.Failed).Info()
 	info.TookMS = 0 // when one without an answer ended is not known
-	switch jobdir.Decide(facts) {
-	case jobdir.Unknown:
+	switch calls.DecideJob(facts) {
+	case calls.JobUnknown:
 		return nil
-	case jobdir.Ended:
+	case calls.JobEnded:
 		info = a.Info()
-	case jobdir.GoesOn:
+	case calls.JobGoesOn:
 		info.State, info.TookMS = answer.Running, sinceBegin
-	case jobdir.Waits:
+	case calls.JobWaits:
 		info.State, info.TookMS = answer.Queued, sinceBegin
-	case jobdir.NeverBegan:
+	case calls.JobNeverBegan:
 		info.Code = string(fault.ProcessFailure)
-	case jobdir.Lost, jobdir.Torn:
+	case calls.JobLost, calls.JobTorn:
 		info.Code = string(fault.OutcomeUnknown)
 	}
 	return &info

@@ -14,6 +14,7 @@ import (
 	"holdline/cmd/holdline/cmdenv"
 	"holdline/cmd/holdline/console"
 	"holdline/daemon/adapter/engine"
+	"holdline/daemon/calls"
 	"holdline/daemon/commands"
 	"holdline/daemon/consult/answer"
 	"holdline/daemon/consult/jobdir"
@@ -104,15 +105,15 @@ func (l *live) over() (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("reading the files of consult %s: %w", l.id, err)
 	}
-	switch jobdir.Decide(facts) {
-	case jobdir.Unknown:
+	switch calls.DecideJob(facts) {
+	case calls.JobUnknown:
 		return false, l.unknown()
-	case jobdir.Waits:
+	case calls.JobWaits:
 		l.sayWaiting()
 		return false, nil
-	case jobdir.GoesOn:
-		return !facts.Alive && !facts.Panel, nil
-	case jobdir.Ended, jobdir.NeverBegan, jobdir.Lost, jobdir.Torn:
+	case calls.JobGoesOn:
+		return !facts.Alive && !facts.Group, nil
+	case calls.JobEnded, calls.JobNeverBegan, calls.JobLost, calls.JobTorn:
 	}
 	return true, nil
 }

@@ -143,7 +143,7 @@ func (t *Transcript) Close() {
 
 // Said is what the transcript says of a run whose process has died.
 type Said struct {
-	Began   bool // the program was started, or was about to be
+	Began   bool // the program was started, or was about to be: there is a transcript, whatever is in it
 	Start   Entry
 	Session string
 	Model   string
@@ -167,6 +167,7 @@ func ReadTranscript(dir string) (Said, error) {
 		return s, err
 	}
 	defer f.Close()
+	s.Began = true
 	var texts Texts
 	var pieces strings.Builder
 	lines := jsonrpc.NewLines(bufio.NewReader(f), 2*maxTranscript)
@@ -182,7 +183,7 @@ func ReadTranscript(dir string) (Said, error) {
 		}
 		switch e.Kind {
 		case KindStart:
-			s.Began, s.Start = true, e
+			s.Start = e
 		case KindSession:
 			s.Session, s.Model = e.Session, e.Model
 		case KindText:

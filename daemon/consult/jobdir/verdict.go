@@ -1,6 +1,7 @@
 package jobdir
 
 import (
+	"cmp"
 	"errors"
 	"os"
 	"path/filepath"
@@ -13,33 +14,7 @@ import (
 	"holdline/protocol/process"
 )
 
-// Facts are what a daemon that starts finds in the directory of a job. Boot means that
-// the job was asked for under this boot of the machine.
-type Facts struct {
-	finding.Facts
-	Job    bool // there is a whole job.json
-	Answer bool // there is a whole answer.json
-	Panel  bool // the job is a panel: it has members, and no worker
-
-	Torn    bool // there is an answer.json that is not whole
-	Damaged bool // there is a job.json that is not whole, or it is not known which files a worker has
-}
-
-// Verdict says what became of a job of an earlier daemon.
-type Verdict int
-
-// The verdicts.
-const (
-	Unknown    Verdict = iota + 1 // no client knows its id
-	Ended                         // it has its answer
-	GoesOn                        // its worker lives, or has left something to be read
-	Waits                         // it has not begun, and is queued
-	NeverBegan                    // it has not begun, and its client ended with the machine
-	Lost                          // it is not known what became of it
-	Torn                          // it has ended, and its answer is to be made again from what else is there
-)
-
-// Look returns the facts of a job's directory and its record, and decodes answer.json
+// Look returns the facts of a job's directory, for [calls.DecideJob], and its record, and decodes answer.json
 // into answer, and its version into version, its id into id. With patient set an error that may pass is
 // returned: see [ownfile.Passes]. Otherwise a file that cannot be read is damaged, as is one that
 // bears the id of another job. If job.json is not whole, the record is that of [Recover].
@@ -48,8 +23,8 @@ const (
 // [ErrVersion]: what another program wrote is neither used nor changed. The exception are
 // files of a worker that lives: the supervisor ends it if it is not known here, since
 // no other part would.
-func Look(dir string, answer any, version *int, id *string, patient bool) (Facts, Record, error) {
-	var f Facts
+func Look(dir string, answer any, version *int, id *string, patient bool) (calls.JobFacts, Record, error) {
+	var f calls.JobFacts
 	// fails reports whether err ends the look; other errors but that of a missing file are damage.
 	fails := func(err error, damaged *bool) bool {
 		if errors.Is(err, ErrVersion) || patient && ownfile.Passes(err) {
@@ -65,7 +40,8 @@ func Look(dir string, answer any, version *int, id *string, patient bool) (Facts
 	if _, err := os.Stat(dir); err != nil {
 		return f, Record{}, err
 	}
-	if f.Facts, err = finding.Look(dir); fails(err, &f.Damaged) {
+	files, err := finding.Look(dir)
+	if f.Alive, f.Spec, f.State = files.Alive, files.Spec, files.State; fails(err, &f.Damaged) {
 		return f, Record{}, err
 	}
 	if err = Read(dir, FileAnswer, answer, version, Version); err == nil {
@@ -86,7 +62,16 @@ func Look(dir string, answer any, version *int, id *string, patient bool) (Facts
 			return f, rec, err
 		}
 	}
-	f.Boot, f.Panel = rec.IsOfThisBoot(), rec.Members != nil
+	if !f.Alive {
+		var lerr error
+		f.Told, err = Told(dir)
+		f.Left, lerr = hasLeft(dir)
+		if err = cmp.Or(err, lerr); fails(err, &f.Told) {
+			return f, rec, err
+		}
+	}
+	f.Boot, f.Group = rec.IsOfThisBoot(), rec.Members != nil
+	f.Damaged = f.Damaged || f.Job && rec.Damaged // an earlier daemon has written what is known of it
 	return f, rec, nil
 }
 
@@ -108,38 +93,43 @@ func checkRun(dir string) error {
 	return nil
 }
 
-// Decide says what became of a job. It depends on nothing but the facts, so that each of
-// its cases can be named and tested. The first row that matches decides:
-//
-//	an answer               Ended
-//	a torn answer           Torn, unless it is a panel's, or its worker lives and has it still
-//	damaged                 Lost: it may have run
-//	no job.json, a spec, a state, or alive   Lost, too: the job is written before all of these
-//	no job.json             Unknown: it is written before the call is answered or queued
-//	a panel                 GoesOn, whatever became of its members
-//	alive, with a spec      GoesOn
-//	a state, with a spec    GoesOn: what the worker left says more than nothing
-//	a state, no spec        Lost: the spec was removed since the start failed
-//	nothing, other boot     NeverBegan
-//	nothing                 Waits: a worker has a state before its child runs
-func Decide(f Facts) Verdict {
+// Told reports whether the process of a dead worker may have been told of the job. It was certainly not if the
+// worker has taken no write, or never had its lock, and the process has made no transcript, which it does
+// before it starts its program. What cannot be read for good counts as told. The error is one that passes.
+func Told(dir string) (bool, error) {
+	_, err := os.Lstat(filepath.Join(dir, engine.FileTranscript))
 	switch {
-	case f.Answer:
-		return Ended
-	case f.Torn && !f.Panel && (!f.Job || !f.Spec || !f.Alive):
-		return Torn
-	case f.Damaged, !f.Job && (f.Spec || f.State || f.Alive):
-		return Lost
-	case !f.Job:
-		return Unknown
-	case f.Panel, f.Spec && (f.Alive || f.State):
-		return GoesOn
-	case f.State:
-		return Lost
-	case !f.Boot:
-		return NeverBegan
+	case err == nil:
+		return true, nil
+	case ownfile.Passes(err):
+		return false, err
+	case !errors.Is(err, os.ErrNotExist):
+		return true, nil
 	}
-	return Waits
+	taken, err := process.ReadTaken(dir)
+	if errors.Is(err, os.ErrNotExist) { // a worker makes it before its state
+		_, err = os.Lstat(filepath.Join(dir, process.FileState))
+		if errors.Is(err, os.ErrNotExist) {
+			return false, nil
+		}
+		return true, passing(err)
+	}
+	return err != nil || taken > 0, passing(err)
+}
+
+// passing returns err if it passes, else nil.
+func passing(err error) error {
+	if ownfile.Passes(err) {
+		return err
+	}
+	return nil
+}
+
+// hasLeft reports whether the dead worker of a directory has left in order, as its state says. The error is one
+// that passes.
+func hasLeft(dir string) (bool, error) {
+	st, err := process.ReadState(dir)
+	return err == nil && st.Phase == process.PhaseExited, passing(err)
 }
 
 // LastSign returns when a dead worker last wrote to its directory. That is the best

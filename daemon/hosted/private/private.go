@@ -83,7 +83,7 @@ type End struct {
 	Result     json.RawMessage // of the tool; nil if there is none
 	Err        error           // why no process was started or found, or why the call was not made
 	Exit       process.Exit    // zero if it is not known how the process ended
-	Lost       *fault.Record   // the worker itself died
+	Lost       *fault.Record   // the worker itself died, or was killed while it was started
 }
 
 // A Watcher receives the states of workers.
@@ -128,7 +128,11 @@ func (p Processes) Call(ctx context.Context, call *Call, settle func(End)) {
 		if left { // else it is the call's fault, which its caller reports
 			c.log.WarnContext(ctx, "worker not started, and the daemon goes", "err", err)
 		}
-		settle(End{Left: left, Err: err})
+		e := End{Left: left, Err: err}
+		if supervisor.Vanished(err) {
+			e.Lost = fault.From(err, fault.Worker, "start:"+c.Name)
+		}
+		settle(e)
 		return
 	}
 	defer c.w.Close()
@@ -138,6 +142,9 @@ func (p Processes) Call(ctx context.Context, call *Call, settle func(End)) {
 	faultpoint.At("private.started")
 	closed := c.follow(ctx)
 	faultpoint.At("private.followed")
+	if c.end.Lost != nil {
+		<-c.w.Done() // the caller may make the call again, in the same directory
+	}
 	settle(c.end)
 	if closed {
 		c.release(ctx)
