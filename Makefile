@@ -62,10 +62,13 @@ reproduce: ## build an archive in two places, once from nothing: they have to be
 demo: build ## show the main job in under a minute, for free (REAL=1 uses your login)
 	go run ./cmd/demo -bin $(OUT) $(if $(REAL),-real)
 
-picture: build ## record the demo for the README: contrib/doc/demo.svg
+picture: build ## record the demo and holdline top for the README: contrib/doc/demo.svg, top.svg
 	go run ./cmd/demo -bin $(OUT) > bin/demo.txt
 	go run ./cmd/picture < bin/demo.txt > bin/demo.svg
 	mv bin/demo.svg contrib/doc/demo.svg
+	go run ./cmd/demo -bin $(OUT) -top > bin/top.txt
+	go run ./cmd/picture -screen < bin/top.txt > bin/top.svg
+	mv bin/top.svg contrib/doc/top.svg
 
 test: ## run the tests; the last lines name those that were skipped, and count all (RUN=name, PKG=./proxy, HOLDLINE_LONG=1: much deeper)
 	@CGO_ENABLED=0 $(TEST) -v $(ATONCE) $(if $(HOLDLINE_LONG),-timeout 1h) $(if $(RUN),-count=1 -run '$(RUN)') $(PKG) | awk -f .ci/tests.awk

@@ -10,7 +10,8 @@
 //
 // All that it does to holdline it does by commands and by signals, as a user or a machine
 // would: it prepares the place (main.go), starts and kills daemons (daemon.go), and plays the
-// agents (story.go) and the server that they share (counter.go).
+// agents (story.go) and the server that they share (counter.go). With -top it records the screen of
+// holdline top instead (top.go).
 package main
 
 import (
@@ -35,6 +36,7 @@ import (
 // main chooses its role by the name of the program: the demo starts itself again as the
 // imitation of claude and as the counter.
 func main() {
+	scriptModel()
 	if filepath.Base(os.Args[0]) == "claude" {
 		os.Exit(claudetest.FakeMain(os.Args[1:], os.Stdin, os.Stdout, os.Stderr, os.Environ()))
 	}
@@ -46,10 +48,14 @@ func main() {
 	}
 	bin := flag.String("bin", "bin/holdline", "the program to show")
 	isReal := flag.Bool("real", false, "use your own Claude Code and login; this may cost money")
+	isTop := flag.Bool("top", false, "tell no story; write what holdline top sends to its terminal to stdout")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	d := demo{out: os.Stdout, bin: *bin, real: *isReal, begin: time.Now(), pids: map[int]string{}}
+	d := demo{out: os.Stdout, bin: *bin, real: *isReal, top: *isTop, begin: time.Now(), pids: map[int]string{}}
+	if d.top {
+		d.out = io.Discard
+	}
 	if err := d.show(ctx); err != nil {
 		fmt.Fprintf(os.Stderr, "demo: %v\n", err)
 		stop() // Exit makes no deferred calls
@@ -63,6 +69,7 @@ type demo struct {
 	out    io.Writer
 	bin    string // path of the holdline program to show
 	real   bool   // with the user's own claude and login
+	top    bool   // record holdline top in place of the story
 	begin  time.Time
 	dir    string // of everything that the demo makes
 	socket string
@@ -122,13 +129,19 @@ func (d *demo) show(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := d.showCommand(ctx, "servers", "add", "counter", "--scope", "shared", "--", counter); err != nil {
-		return err
+	servers, tell := []string{"counter"}, d.tellStory
+	if d.top {
+		servers, tell = watchedServers, d.recordTop
+	}
+	for _, name := range servers {
+		if err := d.showCommand(ctx, "servers", "add", name, "--scope", "shared", "--", counter); err != nil {
+			return err
+		}
 	}
 	if err := d.startDaemon(ctx); err != nil {
 		return err
 	}
-	if err := d.tellStory(ctx); err != nil {
+	if err := tell(ctx); err != nil {
 		return fmt.Errorf("%w\nlog of the daemon:\n%s", err, d.readLog())
 	}
 	return nil

@@ -12,6 +12,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"golang.org/x/sync/errgroup"
 
+	"holdline/daemon/adapter/engine/claude/claudetest"
 	"holdline/protocol/control"
 	"holdline/protocol/process"
 )
@@ -63,13 +64,23 @@ func (a *agent) call(ctx context.Context, tool string, arguments any) (string, e
 	return "", fmt.Errorf("agent %s: %s failed: %+v", a.name, tool, result)
 }
 
-// prompts has the questions of the agents, by name. The stand-in model answers what stands
-// behind @@FAKE, slowly, so that a reader can watch. A real model gets only what stands before.
+// prompts has the questions of the agents, by name.
 var prompts = map[string]string{
-	"alpha": `Is fib in main.go fast enough? @@FAKE [{"text":"Let me look.","tool":"Read",` +
-		`"input":{"file_path":"main.go"},"delay":1},{"text":"No: it is exponential. Memoise it, or loop.","delay":4}]`,
-	"beta": `Name one risk in main.go. @@FAKE [{"text":"I will look at it.","tool":"Read",` +
-		`"input":{"file_path":"main.go"},"delay":1},{"text":"Deep recursion for a large n; bound n first.","delay":4}]`,
+	"alpha": "Is fib in main.go fast enough?",
+	"beta":  "Name one risk in main.go.",
+}
+
+// scriptModel sets what the stand-in model answers to the prompts. It answers slowly, so that a
+// reader can watch.
+func scriptModel() {
+	answer := func(prompt, first, last string) {
+		look, say := claudetest.Say(first), claudetest.Say(last)
+		look.Tool = claudetest.Tool{Name: "Read", Input: map[string]any{"file_path": "main.go"}}
+		look.Delay, say.Delay = 1, 4
+		claudetest.Script(prompt, look, say)
+	}
+	answer(prompts["alpha"], "Let me look.", "No: it is exponential. Memoise it, or loop.")
+	answer(prompts["beta"], "I will look at it.", "Deep recursion for a large n; bound n first.")
 }
 
 // tellStory shows the parts one after the other: two consults and a look at the health, the
@@ -89,12 +100,8 @@ func (d *demo) tellStory(ctx context.Context) error {
 	}
 	var consults errgroup.Group
 	for name, a := range agents {
-		prompt := prompts[name]
-		if d.real {
-			prompt, _, _ = strings.Cut(prompt, "@@FAKE")
-		}
 		consults.Go(func() error {
-			answer, err := a.call(ctx, "consult", map[string]any{"prompt": prompt})
+			answer, err := a.call(ctx, "consult", map[string]any{"prompt": prompts[name]})
 			if err == nil {
 				d.printLine("agent %s gets its answer, once:\n%s", name, answer)
 			}

@@ -8,11 +8,15 @@
 //
 // What differs in each run and says nothing, such as process numbers and temporary
 // directories, is replaced, so that a new recording changes few lines (tidy.go).
+//
+// With -screen it reads what a program sends to its terminal instead, and draws the last
+// screen (screen.go): contrib/doc/top.svg.
 package main
 
 import (
 	"bufio"
 	"bytes"
+	"flag"
 	"fmt"
 	"html"
 	"io"
@@ -47,7 +51,13 @@ const (
 // main reads the recording and writes the picture. A recording without a story, as of a demo
 // that failed, is an error.
 func main() {
-	if err := run(os.Stdin, os.Stdout); err != nil {
+	screen := flag.Bool("screen", false, "draw the last screen of a program from what it sent to its terminal")
+	flag.Parse()
+	draw := run
+	if *screen {
+		draw = drawScreen
+	}
+	if err := draw(os.Stdin, os.Stdout); err != nil {
 		fmt.Fprintf(os.Stderr, "picture: %v\n", err)
 		os.Exit(1)
 	}
@@ -139,7 +149,7 @@ func draw(scenes []scene) []byte {
 }
 
 // head is the picture up to the first line of text. The terminal is dark on any page.
-const head = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img" ` +
+const head = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img" xml:space="preserve" ` +
 	`aria-label="make demo in a terminal: the daemon is killed, and both agents get their answers">
 <!-- Made by make picture from the output of make demo. -->
 <style>

@@ -84,3 +84,21 @@ func TestPictureKeepsPace(t *testing.T) {
 		t.Errorf("the picture takes %.2f s, want %.2f s", total, want)
 	}
 }
+
+// TestScreen checks that the picture of a screen has the text, the colours and the bars of the terminal, and
+// that an empty one is an error.
+func TestScreen(t *testing.T) {
+	var out bytes.Buffer
+	sent := "\x1b[?1049h\x1b[2J\x1b[1;1H\x1b[32mready\x1b[0m  <3\x1b[2;5H\x1b[48;5;31m\x1b[1m up \x1b[0m"
+	if err := drawScreen(strings.NewReader(sent), &out); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`fill="#7ee787">ready</text>`, `>&lt;3</text>`, `fill="#0087af"/>`, `font-weight="bold">up</text>`} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("the picture has no %s:\n%s", want, out.String())
+		}
+	}
+	if err := drawScreen(strings.NewReader("\x1b[2J"), io.Discard); err == nil {
+		t.Error("an empty screen has a picture")
+	}
+}

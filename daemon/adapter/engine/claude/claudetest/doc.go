@@ -8,8 +8,9 @@
 //	@@FAKE [step, step, …]
 //
 // a JSON array of [Step] right behind the word. Step k answers the k-th request to the model
-// after the message that carries the script; the last step repeats. A prompt without a script
-// is answered with a sentence that repeats its end.
+// after the message that carries the script; the last step repeats. [Script] sets one for a
+// prompt that carries none. Another prompt without a script is answered with a sentence that
+// repeats its end.
 //
 // Nothing of this is linked into holdline itself.
 package claudetest

@@ -61,10 +61,23 @@ func Prompt(text string, steps ...Step) string {
 // Say returns a step that answers with text.
 func Say(text string) Step { return Step{Text: &text} }
 
-// find parses the script in a text; ok reports whether there is one.
+// scripts has the scripts of [Script], by the prompt that they belong to.
+var scripts = map[string][]Step{}
+
+// Script sets the steps for every message that contains a prompt, which then needs no script of
+// its own: people see the prompt. Call it before [StartAPI] and [FakeMain].
+func Script(prompt string, steps ...Step) { scripts[prompt] = steps }
+
+// find parses the script in a text, or finds the one that was set for it; ok reports whether there
+// is one.
 func find(text string) (steps []Step, ok bool) {
 	_, rest, ok := strings.Cut(text, mark)
 	if !ok {
+		for prompt, steps := range scripts {
+			if strings.Contains(text, prompt) {
+				return steps, true
+			}
+		}
 		return nil, false
 	}
 	if err := json.NewDecoder(strings.NewReader(rest)).Decode(&steps); err != nil || len(steps) == 0 {

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"html"
+	"image/color"
+	"io"
+	"strings"
+
+	uv "github.com/charmbracelet/ultraviolet"
+	"github.com/charmbracelet/x/ansi"
+	"github.com/charmbracelet/x/vt"
+)
+
+// Size of the terminal of holdline top, in characters (cmd/demo/top.go).
+const (
+	screenColumns = 96
+	screenLines   = 24
+)
+
+// drawScreen writes the picture of a terminal that has got all that in has. A terminal that shows
+// nothing is an error.
+func drawScreen(in io.Reader, out io.Writer) error {
+	sent, err := io.ReadAll(in)
+	if err != nil {
+		return err
+	}
+	terminal := vt.NewEmulator(screenColumns, screenLines)
+	defer func() { _ = terminal.Close() }()
+	go func() { _, _ = io.Copy(io.Discard, terminal) }() // answers to the program's questions; ends with Close
+	if _, err := terminal.Write(sent); err != nil {
+		return err
+	}
+	if strings.TrimSpace(terminal.String()) == "" {
+		return fmt.Errorf("the screen is empty after %d bytes", len(sent))
+	}
+	var b bytes.Buffer
+	width, height := textWidth+2*margin, titleBar+screenLines*lineHeight+margin
+	fmt.Fprintf(&b, screenHead, width, height, fontSize, width, height, margin, titleBar)
+	cell := float64(textWidth) / screenColumns
+	for y := range screenLines {
+		for x := 0; x < screenColumns; {
+			// Cells of one style are one run.
+			first, end := terminal.CellAt(x, y), x+1
+			var text strings.Builder
+			text.WriteString(content(first))
+			for end < screenColumns && first != nil && terminal.CellAt(end, y) != nil &&
+				terminal.CellAt(end, y).Style.Equal(&first.Style) {
+				text.WriteString(content(terminal.CellAt(end, y)))
+				end++
+			}
+			drawRun(&b, first, text.String(), float64(x)*cell, y*lineHeight, float64(end-x)*cell)
+			x = end
+		}
+	}
+	b.WriteString("</g>\n</svg>\n")
+	_, err = out.Write(b.Bytes())
+	return err
+}
+
+// palette has the terminal's own colours that holdline top uses. They can be read on a dark ground.
+var palette = map[ansi.BasicColor]string{1: "#ff7b72", 2: "#7ee787", 3: "#ffa657", 6: "#79c0ff"}
+
+// content returns the character of a cell, a space for one without.
+func content(c *uv.Cell) string {
+	if c == nil || c.Content == "" {
+		return " "
+	}
+	return c.Content
+}
+
+// drawRun writes characters of one style. It is left out if nothing of it can be seen.
+func drawRun(b *bytes.Buffer, c *uv.Cell, text string, x float64, y int, width float64) {
+	var style uv.Style
+	if c != nil {
+		style = c.Style
+	}
+	front, back := style.Fg, style.Bg
+	if style.Attrs&uv.AttrReverse != 0 {
+		front, back = back, front
+	}
+	if back != nil {
+		fmt.Fprintf(b, "<rect x=\"%.1f\" y=\"%d\" width=\"%.1f\" height=\"%d\" fill=\"%s\"/>\n", x, y, width, lineHeight, hex(back))
+	}
+	if strings.TrimSpace(text) == "" {
+		return
+	}
+	lead := len(text) - len(strings.TrimLeft(text, " "))
+	x += float64(lead) * textWidth / screenColumns
+	text = strings.TrimSpace(text)
+	fmt.Fprintf(b, "<text x=\"%.1f\" y=\"%d\" textLength=\"%.1f\"", x, y+lineHeight-descent,
+		float64(len([]rune(text)))*textWidth/screenColumns)
+	if front != nil {
+		fmt.Fprintf(b, " fill=\"%s\"", hex(front))
+	}
+	if style.Attrs&uv.AttrBold != 0 {
+		b.WriteString(` font-weight="bold"`)
+	}
+	fmt.Fprintf(b, ">%s</text>\n", html.EscapeString(text))
+}
+
+// hex returns a colour as SVG writes it.
+func hex(c color.Color) string {
+	if basic, ok := c.(ansi.BasicColor); ok && palette[basic] != "" {
+		return palette[basic]
+	}
+	r, g, b, _ := c.RGBA()
+	return fmt.Sprintf("#%02x%02x%02x", r>>8, g>>8, b>>8)
+}
+
+// screenHead is the picture up to the first line of text. The terminal is dark on any page.
+const screenHead = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img" xml:space="preserve" ` +
+	`aria-label="holdline top in a terminal: agents, servers, consults and events">
+<!-- Made by make picture from the screen of holdline top. -->
+<style>
+text{font:%dpx ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono",monospace;white-space:pre}
+</style>
+<rect width="%d" height="%d" rx="10" fill="#0d1117" stroke="#30363d"/>
+<circle cx="20" cy="17" r="6" fill="#ff5f57"/><circle cx="40" cy="17" r="6" fill="#febc2e"/>` +
+	`<circle cx="60" cy="17" r="6" fill="#28c840"/>
+<g transform="translate(%d %d)" fill="#c9d1d9">
+`
