@@ -308,7 +308,7 @@ func TestFarHostDown(t *testing.T) {
 		}
 	}
 	mend()
-	if out, errs, _ := p.run("", "doctor"); !strings.Contains(out, "host build-box: answers after") {
+	if out, errs, _ := p.run("", "doctor", "-v"); !strings.Contains(out, "host build-box: answers after") {
 		t.Errorf("doctor with the host up says\n%s%s", out, errs)
 	}
 	var up answer

@@ -180,7 +180,7 @@ func TestFirstBin(t *testing.T) {
 		!onPath(out, bin) || strings.Contains(out, "note:") {
 		t.Errorf("install --bin:\n%s", out)
 	}
-	if out, _, _ := p.run("", "doctor"); !strings.Contains(out, "ok       PATH of hosted servers: ") ||
+	if out, _, _ := p.run("", "doctor", "-v"); !strings.Contains(out, "ok       PATH of hosted servers: ") ||
 		!onPath(out, bin) {
 		t.Errorf("doctor:\n%s", out)
 	}
@@ -343,12 +343,12 @@ func TestDoctorManaged(t *testing.T) {
 	n := p.notices()
 	p.handed()
 	waitFor(t, "READY", func() bool { return n.has("READY=1") })
-	out := p.must("doctor")
+	out := p.must("doctor", "-v")
 	if !strings.Contains(out, "ok       PATH of hosted servers: "+programs+":") {
 		t.Errorf("doctor:\n%s", out)
 	}
 	p.must("install", "--path")
-	if out := p.must("doctor"); !strings.Contains(out, "ok       PATH of hosted servers: "+programs+":") {
+	if out := p.must("doctor", "-v"); !strings.Contains(out, "ok       PATH of hosted servers: "+programs+":") {
 		t.Errorf("doctor:\n%s", out)
 	}
 }
@@ -389,7 +389,7 @@ func TestDoctorOrphan(t *testing.T) {
 	if err != nil || len(dirs) != 1 || worker.PID == 0 {
 		t.Fatalf("worker %d in %v, %v", worker.PID, dirs, err)
 	}
-	if out, _, _ := p.run("", "doctor"); !strings.Contains(out, "ok       orphans: none") {
+	if out, _, _ := p.run("", "doctor", "-v"); !strings.Contains(out, "ok       orphans: none") {
 		t.Errorf("doctor:\n%s", out)
 	}
 	if err := os.RemoveAll(dirs[0]); err != nil {

@@ -293,7 +293,7 @@ func TestInstallOfBothFiles(t *testing.T) {
 			t.Errorf("%s: the daemon was started as %s", c.flag, got)
 		}
 		want := "ok       holdline-stdio: " + filepath.Join(c.small(bin), pair.Small)
-		if out, _, _ := p.run("", "doctor"); !strings.Contains(out, want) {
+		if out, _, _ := p.run("", "doctor", "-v"); !strings.Contains(out, want) {
 			t.Errorf("%s: doctor:\n%s", c.flag, out)
 		}
 		a.leave()

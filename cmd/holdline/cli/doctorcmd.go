@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"sync"
 
 	"github.com/spf13/cobra"
@@ -36,13 +37,14 @@ import (
 // it finishes all checks before. With the flag --consult-selftest it runs the self-test in
 // place of the checks: see [runSelftest].
 func newDoctorCommand(proc *cmdenv.Process) *cobra.Command {
-	var selftest bool
+	var selftest, verbose bool
 	cmd := console.WithJSON(&cobra.Command{
 		Use:   "doctor",
 		Short: "Check everything that could be wrong, and say how to fix it",
 		Long: `Check the configuration, the directories, the socket, the daemon, the versions of
-daemon and proxies, claude and codex, and say how to fix what is wrong. Nothing is
-changed. The exit code is 1 if there is a problem.
+daemon and proxies, claude and codex. Problems come first, each with what fixes it,
+then notes, each on one line. -v shows every check, and notes with why they matter and
+what to do. Nothing is changed. The exit code is 1 if there is a problem.
 
 With --consult-selftest, doctor runs consults with the installed claude instead, at each
 level, in a directory of their own. In place of the model, a stand-in on loopback asks
@@ -62,7 +64,7 @@ fix.`,
 				return err
 			}
 			found := doctor.Run(cmd.Context(), doctorOptions(proc, paths))
-			if err := console.Print(cmd, found, func(out io.Writer) { printFindings(out, found) }); err != nil {
+			if err := console.Print(cmd, found, func(out io.Writer) { printFindings(out, found, verbose) }); err != nil {
 				return err
 			}
 			// Notes do not make the command fail.
@@ -74,32 +76,62 @@ fix.`,
 			return nil
 		},
 	})
+	cmd.Flags().BoolVarP(&verbose, "verbose", "v", false, "show the checks that are ok, and notes as a whole, too")
 	cmd.Flags().BoolVar(&selftest, "consult-selftest", false, "try to write through consults, at each level")
 	return cmd
 }
 
-// printFindings prints one line for each check, and a last one with the number of problems and
-// notes. A finding that is not OK has two more: why it matters, and what fixes it.
-func printFindings(out io.Writer, found []doctor.Finding) {
+// printFindings prints the problems, each with why it matters and what fixes it; the notes, each on one
+// line; and how many checks there were of each kind. With verbose it prints all of each finding, also of
+// those that are OK.
+func printFindings(out io.Writer, found []doctor.Finding, verbose bool) {
 	const indent = 9
 	styles := map[doctor.State]console.Style{
 		doctor.OK: console.Good, doctor.Note: console.Odd, doctor.Problem: console.Bad,
 	}
 	count := map[doctor.State]int{}
-	for _, f := range found {
-		count[f.State]++
-		console.Line(out, indent, "%-8v %s: %s", styles[f.State].Paint(f.State), f.Check, f.What)
-		if f.State != doctor.OK {
-			console.Line(out, indent+6, "         why:  %s", f.Why)
-			console.Line(out, indent+6, "         fix:  %s", f.Fix)
+	for _, state := range []doctor.State{doctor.Problem, doctor.Note, doctor.OK} {
+		for _, f := range found {
+			at := f.State
+			if f.Unused && at == doctor.Note {
+				at = doctor.OK
+			}
+			if at != state {
+				continue
+			}
+			count[state]++
+			head := fmt.Sprintf("%s: %s", f.Check, f.What)
+			switch columns := console.Columns(out); {
+			case verbose || state == doctor.Problem:
+				console.Line(out, indent, "%-8v %s", styles[f.State].Paint(f.State), head)
+				if f.State != doctor.OK {
+					console.Line(out, indent+6, "         why:  %s", f.Why)
+					console.Line(out, indent+6, "         fix:  %s", f.Fix)
+				}
+			case state == doctor.Note:
+				if columns > indent {
+					head = console.Shorten(head, columns-indent)
+				}
+				console.Line(out, indent, "%-8v %s", styles[f.State].Paint(f.State), head)
+			}
 		}
 	}
-	problems := "no problems"
-	if count[doctor.Problem] > 0 {
-		problems = plural.Count(count[doctor.Problem], "problem")
+	if verbose || count[doctor.Problem]+count[doctor.Note] > 0 {
+		fmt.Fprintln(out)
 	}
-	fmt.Fprintln(out)
-	console.Line(out, 0, "%s, %s", problems, plural.Count(count[doctor.Note], "note"))
+	var kinds []string
+	if n := count[doctor.Problem]; n > 0 {
+		kinds = append(kinds, plural.Count(n, "problem"))
+	}
+	if n := count[doctor.Note]; n > 0 {
+		kinds = append(kinds, plural.Count(n, "note"))
+	}
+	kinds = append(kinds, plural.Count(count[doctor.OK], "check")+" ok")
+	last := strings.Join(kinds, ", ")
+	if !verbose {
+		last += " (-v shows them)"
+	}
+	console.Line(out, 0, "%s", last)
 }
 
 // doctorOptions returns what the checks need to know of this user and this machine. It asks

@@ -115,7 +115,8 @@ func TestFrames(t *testing.T) {
 		"sessions":         func(w io.Writer) { printSessions(w, busy.Sessions, "/home/user", false) },
 		"sessions-verbose": func(w io.Writer) { printSessions(w, busy.Sessions, "/home/user", true) },
 		"telemetry":        func(w io.Writer) { printTelemetry(w, counts) },
-		"doctor":           func(w io.Writer) { printFindings(w, found) },
+		"doctor":           func(w io.Writer) { printFindings(w, found, false) },
+		"doctor-verbose":   func(w io.Writer) { printFindings(w, found, true) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			frame := ttytest.OnScreen(t, func(tty *os.File) {

@@ -65,6 +65,9 @@ type Finding struct {
 	What  string `json:"what"`
 	Why   string `json:"why,omitempty"` // why that matters; "" if it is OK
 	Fix   string `json:"fix,omitempty"` // what the user does about it; "" if it is OK
+	// Unused says that a note is about something that the user has not set up, such as a program
+	// that no consult has asked for. People see it only if they ask for all.
+	Unused bool `json:"-"`
 }
 
 // with returns the finding with an outcome that is not [OK]. Each must say why it matters and
@@ -148,9 +151,11 @@ func checkSurroundings(ctx context.Context, o *Options) []Finding {
 func checkConfiguration(o Options) Finding {
 	f := Finding{Check: "configuration", State: OK, What: o.Config}
 	if o.ConfigErr != nil {
-		return f.with(Problem, o.ConfigErr.Error(),
-			"the daemon does not start with it, and a running one keeps its old configuration",
-			"correct the file; a running daemon reads it by itself")
+		why := "no daemon starts with it; one that runs goes on with the configuration before it"
+		if _, err := os.Stat(configfile.CopyPath(o.StateDir, o.Config)); err == nil {
+			why = "daemons go on with the last good state of the file"
+		}
+		return f.with(Problem, o.ConfigErr.Error(), why, "correct the file; a running daemon reads it by itself")
 	}
 	if err := configfile.CheckNothing(o.StateDir, o.Config); err != nil {
 		return f.with(Problem, err.Error(), "the daemon serves by the copy of the file's last good state",
@@ -315,7 +320,7 @@ func checkDaemon(ctx context.Context, o Options, conn net.Conn, path string) []F
 		add("environment of server "+status.Differs[i].Server, what,
 			"the server may work on something else than the agent's user means", fix)
 	}
-	if d := status.Daemon; d.ConfigRefused != "" {
+	if d := status.Daemon; d.ConfigRefused != "" && (o.ConfigErr == nil || d.Config != o.Config) { // once
 		why := "the daemon goes on with the configuration before it"
 		if d.ConfigCopy != "" {
 			why = "the daemon serves by the copy of the file's last good state, " + d.ConfigCopy

@@ -32,10 +32,10 @@ func (o *Options) checkEngines(ask func(engine string) (control.CheckAnswer, err
 		}
 		found = append(found, judgeEngine(e, check, seenBy, o.Environ))
 		if e.Name == engines.BuiltIn[0].Name {
-			found = append(found, checkLandlock(), checkConfinement(), checkLimits(o.Environ))
-			found = append(found, checkLevels("consult", check)...)
+			found = append(found, checkLandlock(), o.checkConfinement(), o.checkLimits())
+			found = append(found, checkLevels("consult", cmp.Or(consults.Level, "read"), check)...)
 		} else {
-			found = append(found, checkLevels(e.Name, check)...)
+			found = append(found, checkLevels(e.Name, cmp.Or(consults.Level, "read"), check)...)
 		}
 	}
 	return found
@@ -86,7 +86,9 @@ func judgeEngine(e *engines.Engine, c control.CheckAnswer, seenBy string, enviro
 	default:
 		fix = fmt.Sprintf("run %s --version yourself", e.Name)
 	}
-	return f.with(state, what, why, fix)
+	f = f.with(state, what, why, fix)
+	f.Unused = state == Note && c.Fault.Reason() == fault.NotInstalled
+	return f
 }
 
 // install returns how the user installs a program. version is "" or begins with "@". A program
@@ -99,8 +101,8 @@ func install(e *engines.Engine, version string) string {
 }
 
 // checkLevels returns a finding about each level of an engine: what enforces it, or why it is
-// refused.
-func checkLevels(name string, c control.CheckAnswer) []Finding {
+// refused. used is the level that consults have which ask for none.
+func checkLevels(name, used string, c control.CheckAnswer) []Finding {
 	var found []Finding
 	for _, l := range c.Levels {
 		f := Finding{Check: name + " level " + l.Name, State: OK, What: "held by " + l.EnforcedBy}
@@ -112,6 +114,7 @@ func checkLevels(name string, c control.CheckAnswer) []Finding {
 			what, fix, _ := strings.Cut(l.Lacks, "; ")
 			f = f.with(Note, "refused: "+what,
 				"a level that cannot be enforced is never run weaker; other levels work", fix)
+			f.Unused = l.Name != used
 		}
 		found = append(found, f)
 	}
@@ -129,38 +132,54 @@ func checkLandlock() Finding {
 			"only the lack of a tool that writes keeps a consult from writing, and not the kernel, too",
 			"Linux 5.13 or newer, with landlock in the list of security modules (lsm= on the kernel's command line)")
 	case gaps != "":
-		return f.with(Note, f.What, gaps, "Linux 6.2 or newer")
+		return f.with(Note, f.What+": "+gaps, "the kernel does not refuse that to consults", "Linux 6.2 or newer")
 	}
 	return f
 }
 
 // checkLimits returns by what limits of servers are held. It puts a process into a control group
 // as the daemon does, and looks.
-func checkLimits(environ []string) Finding {
+func (o *Options) checkLimits() Finding {
 	f := Finding{Check: "limits of servers", State: OK}
-	held, err := limits.For(environ).Try()
+	held, err := limits.For(o.Environ).Try()
 	if f.What = held.String(); err != nil {
 		f.What += ": " + strings.ReplaceAll(err.Error(), "\n", "; ")
 	}
 	if !held.Whole {
-		return f.with(Note, f.What,
+		f = f.with(Note, f.What,
 			"a server with limits starts and is not held to all of them; `holdline servers get NAME` shows which",
 			"let systemd's user manager run (Linux), with the controllers cpu, memory and pids")
+		f.Unused = !o.anyServer(func(h *config.Hosting) bool { return h.Bounds != (config.Bounds{}) })
 	}
 	return f
 }
 
 // checkConfinement returns what holds confined servers, or why none can be confined.
-func checkConfinement() Finding {
+func (o *Options) checkConfinement() Finding {
 	f := Finding{Check: "confined servers", State: OK}
 	if err := sandbox.Refusal(false); err != nil {
 		what, fix, _ := strings.Cut(err.Error(), "; ")
-		return f.with(Note, "refused: "+what,
+		f = f.with(Note, "refused: "+what,
 			"a server with confine in its settings does not start, rather than unconfined; others do", fix)
+		f.Unused = !o.anyServer(func(h *config.Hosting) bool { return h.Confine != "" && h.Confine != config.ConfineOff })
+		return f
 	}
 	f.What = sandbox.Holds(process.SocketsNet, nil)
 	if err := sandbox.Refusal(true); err != nil {
 		f.What += "; network: a list of ports is refused: " + err.Error()
 	}
 	return f
+}
+
+// anyServer reports whether the configuration has a server with such settings.
+func (o *Options) anyServer(has func(*config.Hosting) bool) bool {
+	if o.Loaded == nil {
+		return false
+	}
+	for _, s := range o.Loaded.Servers {
+		if has(&s.Holdline) {
+			return true
+		}
+	}
+	return has(&config.Hosting{Bounds: o.Loaded.Bounds})
 }

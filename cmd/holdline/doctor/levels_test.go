@@ -13,7 +13,7 @@ import (
 //
 // What holds confined servers follows Landlock.
 func TestLevels(t *testing.T) {
-	found := checkLevels("consult", control.CheckAnswer{Levels: []control.Level{
+	found := checkLevels("consult", "read", control.CheckAnswer{Levels: []control.Level{
 		{Name: "read", EnforcedBy: "landlock", Notes: []string{"Landlock ABI 7"}},
 		{Name: "shell", Lacks: "socat is not installed; install the package socat"},
 	}})
@@ -24,7 +24,7 @@ func TestLevels(t *testing.T) {
 		f.State != OK && f.Fix == "" {
 		t.Errorf("%+v", f)
 	}
-	if f := checkConfinement(); f.Check != "confined servers" || (f.State == OK) != (sandbox.Refusal(false) == nil) ||
+	if f := new(Options).checkConfinement(); f.Check != "confined servers" || (f.State == OK) != (sandbox.Refusal(false) == nil) ||
 		f.State != OK && f.Fix == "" {
 		t.Errorf("%+v", f)
 	}
@@ -32,10 +32,10 @@ func TestLevels(t *testing.T) {
 		t.Errorf("%+v", f)
 	}
 	if f := found[1]; f.State != Note || !strings.HasPrefix(f.What, "refused: socat is not installed") ||
-		f.Fix != "install the package socat" || f.Why == "" {
+		f.Fix != "install the package socat" || f.Why == "" || !f.Unused {
 		t.Errorf("%+v", f)
 	}
-	if found := checkLevels("consult", control.CheckAnswer{}); len(found) != 0 {
+	if found := checkLevels("consult", "read", control.CheckAnswer{}); len(found) != 0 {
 		t.Errorf("of a daemon that says nothing of levels: %+v", found)
 	}
 }

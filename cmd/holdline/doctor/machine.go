@@ -101,7 +101,8 @@ func (o *Options) checkPath(ctx context.Context) (Finding, string) {
 	case captured != "":
 		f.What = captured
 		if more := missingDirs(login, captured); len(more) > 0 {
-			f = f.with(Note, captured, "the PATH of your login shell has more now: "+strings.Join(more, ", "), capture)
+			f = f.with(Note, "your login shell has more now: "+strings.Join(more, ", "),
+				"servers do not find the programs there; their PATH is "+captured, capture)
 		}
 		return f, cmp.Or(seen, captured)
 	// A running daemon knows best, if its login shell has answered.
