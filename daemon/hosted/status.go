@@ -30,7 +30,15 @@ func (m *Manager) Status() []control.Server {
 		s := m.servers[name]
 		st := s.statusLocked(now)
 		latest := s.offers.Latest()
-		st.Notes = slices.Concat(latest.Cut(), listing.Clashes(name, latest, owners), s.spec.Scope.Overreach(s.beyond))
+		together := func(owner string) bool {
+			return slices.ContainsFunc(list, func(other control.Server) bool {
+				return other.Name == owner && slices.ContainsFunc(other.Sessions, func(id string) bool {
+					return slices.Contains(st.Sessions, id)
+				})
+			})
+		}
+		clashes := listing.Clashes(name, latest, owners, together)
+		st.Notes = slices.Concat(latest.Cut(), clashes, s.spec.Scope.Overreach(s.beyond))
 		list = append(list, st)
 	}
 	return list

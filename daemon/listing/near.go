@@ -3,10 +3,12 @@ package listing
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
 
+	"holdline/daemon/plural"
 	"holdline/daemon/spelling"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
@@ -84,30 +86,39 @@ func near(name string, names []string) []string {
 	return out
 }
 
-// maxClashes bounds the clashes of one server that are listed; the others are only counted.
-const maxClashes = 5
+// maxClashes bounds the resources that a note of [Clashes] names; the others are only counted.
+const maxClashes = 3
 
-// Clashes returns notes for the user on the resources of a server that an earlier
-// server, by name, lists as well: sessions that see both get the earlier server's.
-// owners has the server of each URI so far; Clashes adds those of this server.
-func Clashes(server string, of *Offering, owners map[string]string) []string {
-	var notes []string
-	n := 0
+// Clashes returns a note for the user on the resources of a server that an earlier server, by name, lists as
+// well: sessions that see both get the earlier server's. owners has the server of each URI so far; Clashes
+// adds those of this server. together reports whether a session is there that sees both servers: without
+// one nobody misses anything. It returns no note, or one for each earlier server.
+func Clashes(server string, of *Offering, owners map[string]string, together func(owner string) bool) []string {
+	shared := map[string][]string{} // URIs by the earlier server
 	for _, k := range []Kind{Resources, Templates} {
 		for _, o := range of.All(k) {
-			owner := owners[o.Own]
-			if owner == "" {
+			if owner := owners[o.Own]; owner == "" {
 				owners[o.Own] = server
-				continue
-			}
-			if n++; n <= maxClashes {
-				notes = append(notes, fmt.Sprintf("resource %s is that of server %s for sessions that see both; "+
-					"to have this one's: holdline mcp-stdio --server %s", fault.Quote([]byte(o.Own)), owner, server))
+			} else if owner != server {
+				shared[owner] = append(shared[owner], o.Own)
 			}
 		}
 	}
-	if n > maxClashes {
-		notes = append(notes, fmt.Sprintf("and %d more resources that other servers have", n-maxClashes))
+	var notes []string
+	for _, owner := range slices.Sorted(maps.Keys(shared)) {
+		if !together(owner) {
+			continue
+		}
+		uris := shared[owner]
+		var names []string
+		for _, uri := range uris[:min(len(uris), maxClashes)] {
+			names = append(names, fault.Quote([]byte(uri)))
+		}
+		if more := len(uris) - len(names); more > 0 {
+			names = append(names, fmt.Sprintf("and %d more", more))
+		}
+		notes = append(notes, fmt.Sprintf("sessions that see both get %s of server %s: %s; to have this one's: "+
+			"holdline mcp-stdio --server %s", plural.Count(len(uris), "resource"), owner, strings.Join(names, ", "), server))
 	}
 	return notes
 }
