@@ -140,17 +140,47 @@ func (l *Start) resolveWritable(paths []string) ([]string, error) {
 	return top, nil
 }
 
-// leads reports whether a path leads to target by a link in one of the directories, out of that.
+// leads reports whether a path leads to target by a link in one of the directories, out of that. Each
+// link on the way counts, also one to which only another link leads.
 func leads(path, target string, dirs []string) bool {
-	for at := filepath.Clean(path); at != filepath.Dir(at); at = filepath.Dir(at) {
-		over, err := filepath.EvalSymlinks(at)
+	for _, place := range linksOn(path) {
 		for _, dir := range dirs {
-			if err == nil && inside(over, dir) && !inside(target, dir) {
+			if inside(place, dir) && !inside(target, dir) {
 				return true
 			}
 		}
 	}
 	return false
+}
+
+// maxLinks bounds the links on the way of a path; the kernel follows 40.
+const maxLinks = 64
+
+// linksOn returns the directories, without links, in which the links lie that are followed on the way of
+// an absolute path.
+func linksOn(path string) (places []string) {
+	at, rest := "/", strings.Split(path, "/")
+	for len(rest) > 0 && len(places) < maxLinks {
+		name := rest[0]
+		switch rest = rest[1:]; name {
+		case "", ".":
+			continue
+		case "..":
+			at = filepath.Dir(at)
+			continue
+		}
+		to, err := os.Readlink(filepath.Join(at, name))
+		if err != nil { // it is no link
+			at = filepath.Join(at, name)
+			continue
+		}
+		places = append(places, at)
+		if filepath.IsAbs(to) {
+			at = "/"
+		}
+		rest = append(strings.Split(to, "/"), rest...)
+	}
+	return places
 }
 
 // Grants are the directories and files that confined servers were allowed to change: a link below

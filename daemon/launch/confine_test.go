@@ -212,6 +212,17 @@ func TestLinkOfAnotherConfinedServer_IsNotFollowed(t *testing.T) {
 	if c, err := start(grants, process.Owner{}, at("p/out")); err == nil || !strings.Contains(err.Error(), "could change") {
 		t.Errorf("a directory of write that is a link of another server: %+v, %v", c, err)
 	}
+	// The user's own link leads to what the server has made a link since.
+	if err := os.Symlink(at("p/out"), at("mine")); err != nil {
+		t.Fatal(err)
+	}
+	if c, err := start(grants, process.Owner{}, at("mine")); err == nil || !strings.Contains(err.Error(), "could change") {
+		t.Errorf("a link of the user's to a link of another server: %+v, %v", c, err)
+	}
+	grants.Came(at("private"), at("mine"))
+	if c, err := start(grants, private); err == nil || !strings.Contains(err.Error(), "was reached as "+at("mine")) {
+		t.Errorf("a project to which the user's link and one of another server led: %+v, %v", c, err)
+	}
 	// The same for a server that an earlier daemon started.
 	data, err := json.Marshal(process.Spec{ID: "s-1", Confine: &process.Confine{Dirs: []string{at("p")}}})
 	if err == nil {

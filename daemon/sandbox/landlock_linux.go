@@ -53,8 +53,8 @@ func rights(version int) landlock.AccessFSSet {
 }
 
 // held opens the paths without following links, and returns paths that lead to what was opened, whatever
-// is put in its place. Paths that do not exist stay as they are. The descriptors stay open until
-// the process executes another program.
+// is put in its place. It leaves out files that do not exist. The descriptors stay open until the
+// process executes another program.
 func held(paths []string, flags uint64) ([]string, error) {
 	var out []string
 	for _, path := range paths {
@@ -62,8 +62,7 @@ func held(paths []string, flags uint64) ([]string, error) {
 			Flags: unix.O_PATH | unix.O_CLOEXEC | flags, Resolve: unix.RESOLVE_NO_SYMLINKS,
 		})
 		switch {
-		case errors.Is(err, unix.ENOENT):
-			out = append(out, path)
+		case errors.Is(err, unix.ENOENT) && flags&unix.O_DIRECTORY == 0: // a link could be there in a moment
 		case err != nil:
 			return nil, &os.PathError{Op: "open", Path: path, Err: err}
 		default:

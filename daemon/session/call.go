@@ -112,6 +112,7 @@ func (s *session) pursue(ctx context.Context, r *request, calls *crew.Crew, find
 		found, stored bool
 		long          []byte
 		done          func() // ends the turn; nil without one
+		room          int    // of a guest's room
 	}
 	of.args = r.params.Arguments
 	s.startWork(ctx, r, calls, func(ctx context.Context) error {
@@ -119,7 +120,7 @@ func (s *session) pursue(ctx context.Context, r *request, calls *crew.Crew, find
 		faultpoint.At("session.pursued")
 		of.stored = of.err == nil && of.res.Load != nil
 		if of.long = s.longLine(r, &of.res); of.stored && of.long == nil {
-			if of.done, of.err = s.takeTurn(ctx); of.err == nil {
+			if of.done, of.err = s.takeTurn(ctx, &of.room, int(of.res.Size)); of.err == nil {
 				of.res.Result, of.res.Error, of.err = of.res.Load()
 			} else {
 				of.done = nil
@@ -153,7 +154,7 @@ func (s *session) pursue(ctx context.Context, r *request, calls *crew.Crew, find
 				line = s.answerLine(r, of.found || r.inner, res, f)
 			}
 			res.Result, res.Error = nil, nil // they may be large, and the queue for the client full
-			s.deliver(ctx, r, outbox.Answer{Line: line, Confirm: true, Stored: of.stored})
+			s.deliver(ctx, r, outbox.Answer{Line: line, Confirm: true, Stored: of.stored, Room: &of.room})
 		}
 		if !logged {
 			runtime.Gosched() // the answer of a server goes first

@@ -25,6 +25,7 @@ import (
 // its requests have ended. After [link.ErrLost] and [link.ErrSuperseded] the client may resume the
 // session. The writer of l still runs when it returns: the caller must call Drop or Finish.
 func (s *session) serveLink(ctx context.Context, l *link.Link, calls *crew.Crew) error {
+	l.Out.Bound(s.waits)
 	l.Write(func() { s.detach(l) }) // detach ends all waits for room in the outbox
 	stop := context.AfterFunc(ctx, l.Wake)
 	defer stop()

@@ -266,7 +266,8 @@ type listed struct {
 }
 
 // answerList answers a request for one page of a list, with a fault if the cursor is invalid. A
-// list of tools that needs no hosted server is built at once, others in a goroutine of calls.
+// list of tools that needs no hosted server is built at once, others in a goroutine of calls: a guest
+// may not take it.
 func (s *session) answerList(ctx context.Context, r *request, calls *crew.Crew) {
 	method := r.msg.Method
 	after, err := tool.ParseCursor(method, r.params.Cursor)
@@ -295,7 +296,7 @@ func (s *session) answerList(ctx context.Context, r *request, calls *crew.Crew) 
 		}
 		return listed{reply.List(all.Member, part, last, r.modern), all.Digest}
 	}
-	if method == mcp.ToolsList && !s.srv.o.Catalog.Waits(s.who()) {
+	if method == mcp.ToolsList && s.guest == "" && !s.srv.o.Catalog.Waits(s.who()) {
 		switch v := list(ctx).(type) {
 		case listed:
 			s.giveList(ctx, r, v.page, v.digest)

@@ -84,7 +84,12 @@ func (s *session) detach(l *link.Link) {
 		l.Out.Abort()
 		return
 	}
-	for _, a := range l.Out.Abort() {
+	left, size := l.Out.Abort(), s.keeping
+	for _, a := range left {
+		size += len(a.Line)
+	}
+	s.waits.Force(&s.keeping, size) // they are in memory already
+	for _, a := range left {
 		s.keepLocked(a)
 	}
 }
@@ -100,7 +105,10 @@ func (s *session) keepLocked(a outbox.Answer) {
 			}
 		}
 	}
-	if s.state != expelled && s.kept.Add(a) > s.srv.o.MaxKept {
+	if s.state == expelled {
+		return
+	}
+	if bytes := s.kept.Add(a); bytes > s.srv.o.MaxKept || !s.waits.Take(&s.keeping, bytes) {
 		s.last = lastBye(protocol.ByeFull, link.ErrTooMuch)
 		s.setLocked(expelled, nil)
 	}
@@ -109,6 +117,21 @@ func (s *session) keepLocked(a outbox.Answer) {
 // lastBye returns the last control line of a session that ends: a bye, with why as its message.
 func lastBye(bye string, why error) protocol.Control {
 	return protocol.Control{Holdline: protocol.Version, Bye: bye, Message: why.Error()}
+}
+
+// tooSlow expels the session of a guest: others wait for the room of answers that it does not take. It
+// takes s.mu.
+func (s *session) tooSlow() {
+	s.expel(protocol.ByeSlow, outbox.ErrSlow)
+	s.endWait()
+}
+
+// endWait ends the wait for a session's next connection, if it has none.
+func (s *session) endWait() {
+	select {
+	case s.cut <- struct{}{}:
+	default:
+	}
 }
 
 // Full expels the session: too many answers wait. The hub calls it with hub.Mu held. It takes s.mu.
@@ -214,6 +237,7 @@ func (s *session) attachLink(ctx context.Context, l *link.Link) (over bool) {
 	}
 	s.known = map[int64]struct{}{}
 	again := s.kept.Take(pending)
+	s.waits.Force(&s.keeping, 0)
 	for _, a := range again {
 		s.known[a.N] = struct{}{}
 	}
@@ -426,6 +450,14 @@ func (s *session) deliver(ctx context.Context, r *request, a outbox.Answer) {
 		s.queueAnswer(ctx, a, nil)
 		return
 	}
+	if a.Work = true; r.flight.Late {
+		queued := a.Queued
+		a.Queued = func() {
+			if r.flight.Leave(); queued != nil {
+				queued()
+			}
+		}
+	}
 	if s.queueAnswer(ctx, a, r.flight.MayAnswer) {
 		s.mu.Lock()
 		s.flights.Move(r.flight, flight.Finished)
@@ -474,8 +506,9 @@ func (s *session) numbered(line []byte, n int64) []byte {
 
 // takeTurn blocks until a stored answer may be loaded: the client is connected, little else waits
 // for it, and no other stored answer of the session is in memory. The caller must call done after
-// it has queued the answer. If ctx is done first, err is its cause, done nil. It takes s.mu.
-func (s *session) takeTurn(ctx context.Context) (done func(), err error) {
+// it has queued the answer. If ctx is done first, err is its cause, done nil. For a guest, room says
+// how much is taken of its room for the answer, which has size bytes. It takes s.mu.
+func (s *session) takeTurn(ctx context.Context, room *int, size int) (done func(), err error) {
 	select {
 	case s.turn <- struct{}{}:
 	case <-ctx.Done():
@@ -496,10 +529,13 @@ func (s *session) takeTurn(ctx context.Context) (done func(), err error) {
 			s.detach(l)
 			continue
 		}
+		if err == nil && s.waits != nil {
+			err = s.waits.Await(ctx, room, size)
+		}
 		if err != nil {
 			<-s.turn
 			return nil, err
 		}
-		return func() { <-s.turn }, nil
+		return func() { s.waits.Force(room, 0); <-s.turn }, nil
 	}
 }

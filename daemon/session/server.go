@@ -18,6 +18,7 @@ import (
 	"holdline/daemon/session/executor"
 	"holdline/daemon/session/flight"
 	"holdline/daemon/session/link"
+	"holdline/daemon/session/outbox"
 	"holdline/daemon/session/peer"
 	"holdline/daemon/session/returning"
 	"holdline/daemon/statedir"
@@ -116,6 +117,7 @@ type Server struct {
 	serverInfo json.RawMessage
 	agents     *agents.Table // the clients that have sessions
 	pool       crew.Pool     // runs the calls of all sessions
+	answers    outbox.Room   // bounds the answers that wait for guests
 
 	mu       lockcheck.Mutex
 	next     int64
@@ -188,10 +190,7 @@ func (s *Server) Expel(number int64, socket string) int {
 			continue
 		}
 		one.expel(protocol.ByeEnded, link.ErrExpelled)
-		select {
-		case one.cut <- struct{}{}: // it may have no connection
-		default:
-		}
+		one.endWait()
 		n++
 	}
 	return n
@@ -338,6 +337,7 @@ func (s *Server) openSession(l *link.Link, guest *listener.Guest) (
 	limit := 0
 	if guest != nil {
 		limit = guest.InFlight
+		made.waits = s.answers.Join(guest.Socket, made.tooSlow)
 	}
 	made.agent = s.agents.Join(made.profile.Caller.Agent, limit)
 	made.flights = flight.NewTable(made.agent)
@@ -363,6 +363,7 @@ func (s *Server) closeSession(one *session) {
 	}
 	final := one.state == ended // else the next daemon goes on
 	one.mu.Unlock()
+	one.waits.Leave()
 	over := one.agent.Part()
 	if final && one.spills { // a proxy that was killed has left its files
 		statedir.Sweep(s.o.RuntimeDir, false)

@@ -61,6 +61,7 @@ type session struct {
 	numbers   bool               // its proxy takes the numbers of lines with answers
 	keeps     bool               // its proxy keeps what it is told for the next daemon
 	store     string             // id of the records with which the client came back first; "" if it did not
+	waits     *outbox.Guest      // bounds the answers that wait; nil unless the client is a guest
 	release   func()             // gives back the room that the present line of a guest takes; nil for none
 	uncertain int64              // lines below it may have run without a record that this daemon can read; 0 for none
 
@@ -73,6 +74,7 @@ type session struct {
 	came    chan struct{}    // closed and replaced when the session is attached
 	cur     *link.Link       // nil unless the session is attached
 	kept    outbox.Kept      // answers to give again when the client is back
+	keeping int              // of the room of a guest, for kept
 	peer    peer.Peer        // of the latest connection
 	version string           // of the proxy
 	profile profile.Profile  // of the client, as far as it is known
@@ -109,6 +111,7 @@ func (s *session) setLocked(to sessionState, l *link.Link) {
 	}
 	if to == expelled {
 		s.kept = outbox.Kept{}
+		s.waits.Force(&s.keeping, 0)
 	}
 	s.state, s.cur = to, l
 }

@@ -79,6 +79,9 @@ func (s *session) unsubscribe(ctx context.Context, r *request) {
 // changed. If it refuses or r is malformed, nothing is sent or retried. It takes s.mu.
 func (s *session) subscribeAgain(ctx context.Context, r *request, calls *crew.Crew) {
 	uri, f := s.uri(r)
+	if s.guest != "" && s.running.Load() >= maxSubscriptions { // it may claim any number of earlier ones
+		return
+	}
 	if f != nil || s.addFollow(r, uri) != nil {
 		return
 	}

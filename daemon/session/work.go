@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 
+	"holdline/daemon/calls"
 	"holdline/daemon/session/crew"
 	"holdline/daemon/session/flight"
 	"holdline/daemon/session/outbox"
@@ -18,18 +19,36 @@ import (
 // client's limit it returns a resource_exhausted fault, and records nothing; a replayed request is
 // refused by no limit. It takes s.mu.
 func (s *session) enterFlight(r *request, subscription bool, cancel context.CancelCauseFunc) *fault.Record {
+	goesOn, f := r.replay && s.mayGoOn(r), &flight.Flight{
+		N: r.n, Subscription: subscription, Cancel: cancel, Late: s.guest != "",
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	f := &flight.Flight{N: r.n, Subscription: subscription, Cancel: cancel}
-	if r.replay {
+	most, ok := 0, true
+	if goesOn {
 		s.flights.Continue(r.msg.ID, f)
-	} else if most, ok := s.flights.Enter(r.msg.ID, f); !ok {
+	} else {
+		most, ok = s.flights.Enter(r.msg.ID, f)
+	}
+	if !ok {
 		return fault.New(fault.ResourceExhausted, fault.Host, r.operation(),
 			"%d calls of this agent are in flight, its limit: wait for one of them", most).
 			WithLimit("calls in flight", most, most)
 	}
 	r.flight = f
 	return nil
+}
+
+// mayGoOn reports whether r, a replayed request, goes on whatever calls are in flight: it may have had its
+// effect. A guest could replay what it has never sent, so its request must be on record, as far as the
+// records are read.
+func (s *session) mayGoOn(r *request) bool {
+	if s.guest == "" {
+		return true
+	}
+	who := s.who()
+	return s.srv.o.Executors.Recorded(s.hash, r.n) ||
+		s.srv.o.Executors.Unread(calls.AnyServer, who.Project, who.Session, r.n) != nil
 }
 
 // endWork ends the work on r, whose context is ctx. It returns nil if the answer is still wanted: r
@@ -57,12 +76,12 @@ func (s *session) busy(id jsonrpc.ID) bool {
 	return f != nil && f.At() == flight.Running
 }
 
-// startWork runs work and then finish in a goroutine of calls, and returns at once; r is in flight
+// startWork runs work and then finish in a goroutine of crew, and returns at once; r is in flight
 // until work returns. why is nil if the client still wants the answer, else why the request has
 // ended. An error of work matters only if it is [tool.ErrStopping]: it is then why. At the client's
 // limit of calls in flight r is answered with a fault, and neither is called. Only the reader calls it; it takes s.mu.
 func (s *session) startWork(
-	ctx context.Context, r *request, calls *crew.Crew, work func(context.Context) error, finish func(why error),
+	ctx context.Context, r *request, crew *crew.Crew, work func(context.Context) error, finish func(why error),
 ) {
 	callCtx, cancel := context.WithCancelCause(ctx)
 	if f := s.enterFlight(r, false, cancel); f != nil {
@@ -73,7 +92,7 @@ func (s *session) startWork(
 	s.running.Add(1)
 	release := s.release // the goroutine holds the line
 	s.release = nil
-	calls.Go(func() {
+	crew.Go(func() {
 		defer s.ended()
 		defer cancel(nil)
 		if release != nil {

@@ -80,13 +80,20 @@ func (p elsewhere) launch(ctx context.Context, w *Worker, env workerwire.Environ
 // refusedTime is how long a machine may refuse to say anything of a worker before that counts for dead.
 const refusedTime = 10 * time.Second
 
+// Pauses between attempts to attach to a worker elsewhere.
+const (
+	firstWait   = 100 * time.Millisecond
+	longestWait = 3 * time.Second
+)
+
 // connect attaches to the worker, and tries again as long as it may live. While this daemon was
 // never attached it returns the error of the first attempt: its caller may have something else
 // to do. Once the worker has ended itself for sure, since no daemon could reach it, it is given
 // up; so is one that is to be ended and cannot be reached.
 func (p elsewhere) connect(ctx context.Context, w *Worker) (*client, error) {
 	var refused time.Time // since when that side answers, and refuses what it is asked for
-	for silent := 0; ; {
+	wait := firstWait     // longer each time: the machine may answer, and what it has may have no room here
+	for silent := 0; ; wait = min(2*wait, longestWait) {
 		c, err := p.connectOnce(ctx, w)
 		lost, unreachable := errors.AsType[*far.UnreachableError](err)
 		if unreachable && lost.Refused && refused.IsZero() {
@@ -114,7 +121,7 @@ func (p elsewhere) connect(ctx context.Context, w *Worker) (*client, error) {
 		case unreachable && first && refused.IsZero():
 			return nil, err
 		}
-		if err := w.pauseElsewhere(ctx, p.Hosts().Pause(p.at.Host)); err != nil {
+		if err := w.pauseElsewhere(ctx, max(wait, p.Hosts().Pause(p.at.Host))); err != nil {
 			return nil, err
 		}
 	}
@@ -122,7 +129,7 @@ func (p elsewhere) connect(ctx context.Context, w *Worker) (*client, error) {
 
 // pauseElsewhere blocks for a pause, or until the worker is to be ended.
 func (w *Worker) pauseElsewhere(ctx context.Context, pause time.Duration) error {
-	until := time.Now().Add(max(pause, 100*time.Millisecond))
+	until := time.Now().Add(pause)
 	for time.Now().Before(until) && !w.isOverdue() {
 		if err := near.Pause(ctx); err != nil {
 			return err

@@ -58,6 +58,7 @@ type RemoteResult struct {
 	// Load returns a large answer, which lies in a file or soon will. It may be called
 	// until the call is confirmed. An error is a fault.
 	Load func() (result, failure json.RawMessage, err error)
+	Size int64 // of such an answer, in bytes
 	// File is where the result of such an answer lies; nil if that is not known.
 	File    *bulk.File
 	Replays int    // how often the call was made again after a loss

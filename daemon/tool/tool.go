@@ -42,6 +42,9 @@ const (
 // when it is about to be sent to its client; see [RemoteResult].
 const LargeAnswer = 1 << 20
 
+// LargeForGuest is LargeAnswer for guests: all others may wait in memory.
+const LargeForGuest = 64 << 10
+
 // ErrStopping is the cause of a call's end when the daemon stops. The client may then ask
 // the next daemon for the answer.
 var ErrStopping = errors.New("the daemon is stopping")

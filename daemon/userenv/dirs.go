@@ -45,7 +45,7 @@ func withoutOthers(dirs []string) []string {
 // safeDir reports whether dir exists and no other user but root can write it.
 func safeDir(dir string) bool {
 	info, err := os.Stat(dir)
-	if err != nil || !info.IsDir() || ownfile.OthersMayWrite(info) {
+	if err != nil || !info.IsDir() || ownfile.OthersMayWrite(dir, info) {
 		return false
 	}
 	owner := ownfile.Owner(info)

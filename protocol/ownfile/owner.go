@@ -24,11 +24,12 @@ func Owner(info fs.FileInfo) int {
 	return -1
 }
 
-// OthersMayWrite reports whether the permissions of a file or directory let any user write it
-// but its owner and root. A sticky directory counts: others can add entries to it. The right of a
-// group does not count if the group is root's, or is the private group of the user of this
-// process, of which nobody else is a member.
-func OthersMayWrite(info fs.FileInfo) bool {
+// OthersMayWrite reports whether the permissions of the file or directory at path, which info describes,
+// let any user write it but its owner and root. A sticky directory counts: others can add entries to
+// it. The right of a group does not count if the group is root's, or is the private group of the
+// user of this process, of which nobody else is a member. With an access control list the mode shows
+// what it grants at most, to whomever, as the right of the group.
+func OthersMayWrite(path string, info fs.FileInfo) bool {
 	mode := info.Mode().Perm()
 	switch {
 	case mode&0o002 != 0:
@@ -37,7 +38,7 @@ func OthersMayWrite(info fs.FileInfo) bool {
 		return false
 	}
 	st, ok := info.Sys().(*syscall.Stat_t)
-	return !ok || st.Gid != 0 && !privateGroup(os.Geteuid(), int(st.Gid))
+	return !ok || st.Gid != 0 && !privateGroup(os.Geteuid(), int(st.Gid)) || listLetsWrite(path)
 }
 
 // privateGroup reports whether gid is the private group of the user uid: it has the user's name or

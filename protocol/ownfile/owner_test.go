@@ -55,12 +55,12 @@ func TestOthersMayWrite(t *testing.T) {
 		{"the first group of another user", 0o775, first, true},
 		{"a group that nobody knows", 0o775, 79998, true},
 	} {
-		if got := OthersMayWrite(owned{c.mode, me, c.gid}); got != c.want {
+		if got := OthersMayWrite("", owned{c.mode, me, c.gid}); got != c.want {
 			t.Errorf("%s: others may write: %t, want %t", c.about, got, c.want)
 		}
 	}
 	write(group, "ada:x:70001:bob\n")
-	if !OthersMayWrite(owned{0o775, me, ada}) {
+	if !OthersMayWrite("", owned{0o775, me, ada}) {
 		t.Error("a group with the user's name that has another member counts as private")
 	}
 	if got := Owner(owned{0o755, 42, 0}); got != 42 {

@@ -50,7 +50,7 @@ func above(start string) string {
 	own := true // all directories up to dir are this user's
 	for dir := start; ; dir = filepath.Dir(dir) {
 		info, err := os.Stat(dir)
-		open := err != nil || ownfile.OthersMayWrite(info)
+		open := err != nil || ownfile.OthersMayWrite(dir, info)
 		own = own && err == nil && ownfile.Owner(info) == os.Geteuid()
 		_, err = os.Lstat(filepath.Join(dir, ".git"))
 		if err == nil && (dir == start || !open && (own || trusted(dir))) {

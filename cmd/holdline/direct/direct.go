@@ -25,6 +25,7 @@ import (
 	"holdline/daemon/config/resolve"
 	"holdline/daemon/envfile"
 	"holdline/daemon/launch"
+	"holdline/daemon/place"
 	"holdline/daemon/sandbox"
 	"holdline/daemon/statedir"
 	"holdline/daemon/userenv"
@@ -62,9 +63,12 @@ func New(ctx context.Context, proc *cmdenv.Process, path, captured string) (*Lau
 	if err != nil {
 		return nil, fmt.Errorf("finding the current directory: %w", err)
 	}
+	named := cwd // it may have links
 	if cwd, err = filepath.EvalSymlinks(cwd); err != nil {
 		return nil, fmt.Errorf("finding the current directory: %w", err)
 	}
+	grants := launch.NewGrants(filepath.Join(filepath.Dir(paths.Start()), place.WorkersDir))
+	grants.Came(cwd, named)
 	// A file that cannot be read is the caller's to report; it starts nothing then.
 	c, _ := config.Load(path)
 	shell := userenv.UserShell(proc.Getenv)
@@ -74,6 +78,7 @@ func New(ctx context.Context, proc *cmdenv.Process, path, captured string) (*Lau
 			Logins:   launch.Logins{Dir: statedir.In(state).Logins, KeyCommand: c.Logins.KeyCommand},
 			Commands: &launch.Commands{},
 			Guarded:  []string{state, filepath.Dir(paths.Start()), image},
+			Grants:   grants,
 		},
 		env: userenv.New(userenv.Options{
 			Log: slog.New(slog.DiscardHandler), StateDir: state, Own: attach.DaemonEnv(proc.Getenv), Shell: &shell,

@@ -247,7 +247,7 @@ type Event struct {
 	Window   *Window  // of Limit
 	Answered bool     // of TurnDone: with an answer
 	Line     []byte   // of Write: for the program's stdin, with its newline
-	Path     string   // of ToolUse: the file or directory that the tool reads, absolute; "" if it reads none
+	Path     string   // the file or directory that a tool reads, absolute; "" if it reads none
 }
 
 // Run is the dialogue with one run of a program: what to write to its stdin,

@@ -215,7 +215,7 @@ func (r *request) pursue(ctx context.Context, c *upstream.Call) (tool.RemoteResu
 		switch calls.Decide(f) {
 		case calls.Deliver:
 			if file := r.fileOf(c); file != nil || r.isLarge(c) {
-				return tool.RemoteResult{File: file, Load: func() (result, failure json.RawMessage, err error) {
+				return tool.RemoteResult{File: file, Size: r.sizeOf(c), Load: func() (result, failure json.RawMessage, err error) {
 					res, err := r.loadAnswer(c)
 					return res.Result, res.Error, err
 				}}, nil
@@ -458,12 +458,22 @@ func (r *request) fileOf(c *upstream.Call) *bulk.File {
 	return c.FileLocked()
 }
 
+// sizeOf returns how many bytes an answer has.
+func (r *request) sizeOf(c *upstream.Call) int64 {
+	r.hub.Mu.Lock()
+	defer r.hub.Mu.Unlock()
+	return c.AnswerSize()
+}
+
 // isLarge reports whether an answer is so large that it is loaded only when its
 // client gets it. A legacy client never gets an answer that asks for input, so that
 // one is not.
 func (r *request) isLarge(c *upstream.Call) bool {
 	r.hub.Mu.Lock()
 	result, size, limit := c.Answer.Result, c.AnswerSize(), int64(tool.LargeAnswer)
+	if r.rc.Caller.Guest != "" {
+		limit = tool.LargeForGuest
+	}
 	if c.Repeats {
 		limit = maxShared
 	}

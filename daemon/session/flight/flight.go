@@ -16,10 +16,13 @@ import (
 type Flight struct {
 	N            int64                   // number of the client's line
 	Subscription bool                    // stays open until the client cancels it
+	Late         bool                    // counts as a call until its answer is queued, as those of guests do
 	Cancel       context.CancelCauseFunc // ends the work on the request
 
-	key   string       // of the request's id: equal ids have equal keys
-	phase atomic.Int32 // a Phase; changed by [Table.Move] alone
+	agent *agents.Agent // whose call it counts as
+	left  atomic.Bool   // it counts no more
+	key   string        // of the request's id: equal ids have equal keys
+	phase atomic.Int32  // a Phase; changed by [Table.Move] alone
 }
 
 // Phase is where a request in flight stands.
@@ -84,28 +87,35 @@ func (t *Table) Continue(id jsonrpc.ID, f *Flight) {
 
 // add puts f into the table.
 func (t *Table) add(id jsonrpc.ID, f *Flight) {
-	f.key = id.Key()
+	f.agent, f.key = t.agent, id.Key()
 	t.byKey[f.key] = f
 }
 
 // Move changes the phase of a flight, and returns true: from Running to any other, or from
 // Answering to Cancelled or Finished. It returns false, and changes nothing, for every other
-// change. A flight that leaves Running counts no more against the limit of the agent; one that is
-// Cancelled or Finished leaves the table. Move does not call f.Cancel. The caller must hold the
+// change. A flight that leaves Running counts no more against the limit of the agent, unless it is Late;
+// one that is Cancelled or Finished leaves the table. Move does not call f.Cancel. The caller must hold the
 // session's lock.
 func (t *Table) Move(f *Flight, to Phase) bool {
 	from := f.At()
 	if from != Running && (from != Answering || to == Answering) {
 		return false
 	}
-	if from == Running {
-		t.agent.EndCall()
+	if to != Answering || !f.Late {
+		f.Leave()
 	}
 	f.phase.Store(int32(to))
 	if to != Answering && t.byKey[f.key] == f { // its id may be in use again
 		delete(t.byKey, f.key)
 	}
 	return true
+}
+
+// Leave ends a flight's counting against the limit of its agent. It takes no lock.
+func (f *Flight) Leave() {
+	if !f.left.Swap(true) {
+		f.agent.EndCall()
+	}
 }
 
 // Find returns the flight, Running or Answering, of the request with that id, or nil. The caller

@@ -44,6 +44,8 @@ type Answer struct {
 	Line    []byte // with its newline, and Behind behind it
 	Behind  []byte // control lines
 	Queued  func() // called under the lock as the line is queued, each time; may be nil
+	Work    bool   // a goroutine has worked on it, and may wait with it for the room of a guest
+	Room    *int   // room of a guest that was taken for it; nil for none
 	at      int64  // its place among the connection's lines, control lines not counted
 }
 
@@ -96,6 +98,8 @@ type Outbox struct {
 	acked       time.Time     // when the client has last acknowledged anything
 	ready       chan struct{} // holds a token while there may be lines, or after Close
 	room        chan struct{} // closed and replaced when lines were written
+	guest       *Guest        // bounds the memory of the lines; nil unless the client is a guest
+	taken       int           // of the guest's room
 }
 
 // New returns the empty outbox of conn. It starts no goroutine: the caller must call
@@ -110,6 +114,18 @@ func New(conn net.Conn, confirms bool, confirm func(n int64)) *Outbox {
 	return o
 }
 
+// Bound makes g, which may be nil, bound the memory of the lines that wait. It takes o.mu.
+func (o *Outbox) Bound(g *Guest) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.guest = g
+	o.accountLocked()
+}
+
+// accountLocked makes the guest's room fit the lines: those that are queued are acknowledged later, for
+// the most part. The caller must hold o.mu.
+func (o *Outbox) accountLocked() { o.guest.Force(&o.taken, max(o.bytes, o.held)) }
+
 // Put queues an answer, whose line is owned by the outbox from then on. It blocks while the queue
 // is full. It queues nothing, and returns an error, in three cases: the cause of ctx, if that is
 // done while it waits; [ErrCancelled], once allowed returns false; [net.ErrClosed], once the
@@ -117,7 +133,11 @@ func New(conn net.Conn, confirms bool, confirm func(n int64)) *Outbox {
 // being written, Put writes what the connection takes at once. It takes o.mu, and may call
 // confirm after that.
 func (o *Outbox) Put(ctx context.Context, a Answer, allowed func() bool) error {
-	err := o.await(ctx, func() bool { return o.fitsLocked(len(a.Line)) }, func() error {
+	size := len(a.Line)
+	if !a.Work || a.Room != nil && *a.Room > 0 {
+		size = 0
+	}
+	err := o.await(ctx, size, func() bool { return o.fitsLocked(len(a.Line)) }, func() error {
 		if allowed != nil && !allowed() {
 			return ErrCancelled
 		}
@@ -133,17 +153,23 @@ func (o *Outbox) Put(ctx context.Context, a Answer, allowed func() bool) error {
 // of ctx once that is done, and [net.ErrClosed] once the outbox takes nothing more. It takes
 // o.mu.
 func (o *Outbox) AwaitRoom(ctx context.Context) error {
-	return o.await(ctx, func() bool { return o.bytes <= softBytes }, nil, nil)
+	return o.await(ctx, 0, func() bool { return o.bytes <= softBytes }, nil, nil)
 }
 
-// await blocks until room returns true, and then calls then and returns nil. It returns
+// await blocks until room returns true and the guest, if the client is one, has room for size bytes, and
+// then calls then and returns nil. It returns
 // [net.ErrClosed] once the outbox takes nothing more, the error of check, which it calls before
 // each call of room, and the cause of ctx if that is done while it waits. It takes o.mu, and
 // calls all three functions under it; check and then may be nil. Answers that then settles are
 // confirmed after o.mu is released.
-func (o *Outbox) await(ctx context.Context, room func() bool, check func() error, then func()) error {
+func (o *Outbox) await(ctx context.Context, size int, room func() bool, check func() error, then func()) error {
 	for {
 		o.mu.Lock()
+		guest := o.guest
+		if size == 0 {
+			guest = nil
+		}
+		freed, patience := guest.waits()
 		var err error
 		if o.state != open {
 			err = net.ErrClosed
@@ -154,10 +180,11 @@ func (o *Outbox) await(ctx context.Context, room func() bool, check func() error
 			o.mu.Unlock()
 			return err
 		}
-		if room() {
+		if room() && guest.Take(&o.taken, max(o.bytes, o.held)+size) {
 			if then != nil {
 				then()
 			}
+			o.accountLocked()
 			o.unlock()
 			return nil
 		}
@@ -166,6 +193,9 @@ func (o *Outbox) await(ctx context.Context, room func() bool, check func() error
 		o.mu.Unlock()
 		select {
 		case <-changed:
+		case <-freed:
+		case <-patience:
+			guest.makeRoom(size)
 		case <-ctx.Done():
 			err = context.Cause(ctx)
 		}
@@ -186,6 +216,7 @@ func (o *Outbox) Requeue(answers []Answer) {
 	for _, a := range answers {
 		o.answerLocked(a)
 	}
+	o.accountLocked()
 	o.wakeLocked()
 }
 
@@ -195,7 +226,8 @@ func (o *Outbox) Requeue(answers []Answer) {
 func (o *Outbox) Offer(line []byte, allowed func() bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.state == open && o.fitsLocked(len(line)) && (allowed == nil || allowed()) {
+	if o.state == open && o.fitsLocked(len(line)) && (allowed == nil || allowed()) &&
+		o.guest.Take(&o.taken, max(o.bytes, o.held)+len(line)) {
 		o.count++
 		o.addLocked(line)
 	}
@@ -238,7 +270,7 @@ func (o *Outbox) Acknowledge(k int64) {
 		o.confirming = proven
 	}
 	faultpoint.At("session.acked")
-	i := 0
+	i, before := 0, o.held
 	for i < len(o.unconfirmed) && o.unconfirmed[i].at <= k {
 		o.held -= len(o.unconfirmed[i].Line)
 		o.settleLocked(&o.unconfirmed[i])
@@ -248,6 +280,8 @@ func (o *Outbox) Acknowledge(k int64) {
 	if o.unconfirmed = o.unconfirmed[i:]; len(o.unconfirmed) == 0 {
 		o.unconfirmed = nil
 	}
+	o.guest.Acknowledged(before - o.held)
+	o.accountLocked()
 }
 
 // Abort drops what is queued, but for the line of [Outbox.Last]. It ends all waits for room,
@@ -263,6 +297,8 @@ func (o *Outbox) Abort() []Answer {
 	}
 	left := o.unconfirmed
 	o.unconfirmed, o.held = nil, 0
+	o.guest.Force(&o.taken, 0)
+	o.guest = nil
 	return left
 }
 
@@ -326,12 +362,18 @@ func (o *Outbox) answerLocked(a Answer) {
 	o.count++
 	if o.confirming != never && a.N > 0 {
 		a.at = o.count
-		o.unconfirmed = append(o.unconfirmed, a)
+		kept := a
+		kept.Room = nil
+		o.unconfirmed = append(o.unconfirmed, kept)
 		o.held += len(a.Line)
 	} else {
 		o.settleLocked(&a)
 	}
 	o.queueLocked(a.Line)
+	if a.Room != nil {
+		o.taken += *a.Room
+		*a.Room = 0
+	}
 	if a.Queued != nil {
 		a.Queued()
 	}

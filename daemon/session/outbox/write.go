@@ -62,6 +62,7 @@ func (o *Outbox) written(n int, more [][]byte) (cut bool) {
 	defer o.mu.Unlock()
 	o.bytes -= n
 	o.torn = false
+	o.accountLocked()
 	o.wakeWaitingLocked()
 	cut = o.state == parting && len(o.lines) > 0
 	if len(more) > 0 && !cut {
@@ -151,6 +152,7 @@ func (o *Outbox) writeNow() {
 		if len(rest) > 0 && o.state != aborted {
 			o.lines = append([][]byte{rest}, o.lines...)
 		}
+		o.accountLocked()
 	}
 	o.writing = false
 	o.wakeWaitingLocked()

@@ -3,6 +3,7 @@ package acp
 import (
 	"cmp"
 	"encoding/json"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -449,14 +450,18 @@ func (r *Run) update(params json.RawMessage) []engine.Event {
 		events := append(r.endMessage(), r.endTool()...)
 		r.answer, r.tool = nil, u.Tool
 		r.toolText = toolText(u.ToolKind, u.Title)
-		return events
+		return append(events, r.readsOf(&n)...)
 	case "tool_call_update":
+		reads := r.readsOf(&n)
 		if u.Tool != "" && u.Tool == r.tool { // agents say only now what the tool is for
 			if u.Title != "" {
 				kind, _, _ := strings.Cut(r.toolText, " ")
 				r.toolText = toolText(kind, u.Title)
 			}
-			return r.endTool()
+			return append(reads, r.endTool()...)
+		}
+		if reads != nil {
+			return reads
 		}
 	case "plan":
 		for _, e := range u.Entries {
@@ -466,6 +471,20 @@ func (r *Run) update(params json.RawMessage) []engine.Event {
 		}
 	}
 	return []engine.Event{{Kind: engine.Waiting, CostUSD: r.spent()}}
+}
+
+// readsOf returns an event for each file of the project that a tool call says it works on: it may be a
+// named pipe, for which the agent would wait. The agent says so before it reads.
+func (r *Run) readsOf(n *update) (events []engine.Event) {
+	for _, at := range n.Update.Locations {
+		for _, dir := range append([]string{r.req.Cwd}, r.req.AddDirs...) {
+			if rel, err := filepath.Rel(dir, at.Path); err == nil && filepath.IsLocal(rel) && filepath.IsAbs(at.Path) {
+				events = append(events, engine.Event{Kind: engine.Waiting, CostUSD: r.spent(), Path: at.Path})
+				break
+			}
+		}
+	}
+	return events
 }
 
 // maxText bounds a message of the model, in bytes. What comes behind is dropped.

@@ -129,7 +129,10 @@ type update struct {
 		Tool      string          `json:"toolCallId"`
 		Title     string          `json:"title"`
 		ToolKind  string          `json:"kind"`
-		Entries   []struct {
+		Locations []struct {
+			Path string `json:"path"`
+		} `json:"locations"` // of tool calls: the files that they work on
+		Entries []struct {
 			Content string `json:"content"`
 			Status  string `json:"status"`
 		} `json:"entries"` // of a plan

@@ -525,6 +525,23 @@ func TestAgentReads(t *testing.T) {
 	}
 }
 
+// TestAgentReadsAPipe_ItEndsAtOnce checks that an agent which says that it reads a named pipe of the project
+// finds it empty, and answers.
+func TestAgentReadsAPipe_ItEndsAtOnce(t *testing.T) {
+	t.Parallel()
+	a := newAgents(t)
+	pipe := filepath.Join(a.project, "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, _ := a.run(engine.Agent{}, map[string]any{
+		"prompt": acptest.Prompt("x", acptest.Step{Read: pipe}, acptest.Step{TellResult: true}),
+	})
+	if out.Fault != nil || !strings.Contains(out.Answer, `read "", <nil>`) {
+		t.Errorf("%v: %q", out.Fault, out.Answer)
+	}
+}
+
 // TestAgentEnds checks how a run ends that must end: at its deadline with the best answer, by a
 // cancellation with what was said, and both of an agent that heeds nothing.
 func TestAgentEnds(t *testing.T) {

@@ -23,6 +23,7 @@ type Step struct {
 	Say        string          `json:"say,omitempty"`
 	ID         string          `json:"id,omitempty"`    // of the message that Say is a part of
 	Shell      string          `json:"shell,omitempty"` // a command that it runs without asking
+	Read       string          `json:"read,omitempty"`  // a file that it says it reads, and reads
 	Call       string          `json:"call,omitempty"`  // a request to the host, with Params
 	Params     json.RawMessage `json:"params,omitempty"`
 	Times      int             `json:"times,omitempty"` // that Call is made at once, before any answer is read
@@ -35,7 +36,7 @@ type Step struct {
 	Await      string          `json:"await,omitempty"` // a file that must be there before the next step
 	Die        bool            `json:"die,omitempty"`   // with exit code 3
 	TellAll    bool            `json:"tell_all,omitempty"`
-	TellResult bool            `json:"tell_result,omitempty"` // says what the last Shell or Call has returned
+	TellResult bool            `json:"tell_result,omitempty"` // says what the last Shell, Read or Call has returned
 }
 
 // marker stands before a script in a prompt.
@@ -80,7 +81,7 @@ type agent struct {
 	model   string
 	mode    string
 	asked   int
-	result  string // of the last Shell or Call
+	result  string // of the last Shell, Read or Call
 }
 
 // Main runs the agent, whose home directory is home, until stdin ends. Its arguments are words that
@@ -361,6 +362,13 @@ func (a *agent) step(s *Step) {
 		})
 		b, err := exec.CommandContext(context.Background(), "bash", "-c", s.Shell).CombinedOutput()
 		a.result = fmt.Sprintf("%s%v", b, err)
+	case s.Read != "":
+		a.update(map[string]any{
+			"sessionUpdate": "tool_call", "toolCallId": "r", "title": "Read", "kind": "read", "status": "pending",
+			"locations": []any{map[string]any{"path": s.Read}},
+		})
+		b, err := os.ReadFile(s.Read)
+		a.result = fmt.Sprintf("read %q, %v", b, err)
 	case s.Call != "":
 		a.call(s)
 	case s.Plan != "":
