@@ -13,7 +13,7 @@ const LineEnds = 4 << 10
 // its refusal bears it.
 func Glimpse(head, tail []byte) (ID, Kind) {
 	var g glimpse
-	head = bytes.TrimLeft(head, " \t\r\n")
+	head = bytes.TrimLeft(bytes.TrimPrefix(head, []byte("\uFEFF")), " \t\r\n")
 	if len(head) == 0 || head[0] != '{' {
 		return nil, 0
 	}

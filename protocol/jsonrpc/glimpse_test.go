@@ -25,6 +25,7 @@ func TestLineThatIsNoMessage_ItsIDIsFound(t *testing.T) {
 		{`{"jsonrpc":"2.0","id":1,"result":{},"error":{}}`, "1", Response},
 		{`{"jsonrpc":"2.0","id":1,"error":null}`, "1", Response},
 		{`{"jsonrpc":"2.0","id":1}`, "1", 0},
+		{"\uFEFF" + `{"jsonrpc":"2.0","id":1,"method":"m"}`, "1", Request},
 		{`{"jsonrpc":"2.0","id":{},"method":"m"}`, "", Notification},
 		{`{"jsonrpc":"2.0","id":"` + longID + `","method":"m"}`, `"` + longID + `"`, Request},
 		{`[{"jsonrpc":"2.0","id":1,"method":"m"}]`, "", 0},

@@ -10,8 +10,8 @@ import (
 )
 
 // ErrSpelling is returned for an object with a key that some readers take for another one. Those
-// of Go (encoding/json), .NET and others ignore the case of keys.
-var ErrSpelling = errors.New("key in another case")
+// of Go (encoding/json), .NET and others ignore the case of keys, and some in C what follows a NUL.
+var ErrSpelling = errors.New("key in another spelling")
 
 // Keys are the keys that this program knows of one kind of object. What it decides by them, other
 // programs must not read in another way: see [Keys.Fields].
@@ -36,20 +36,21 @@ func (k *Keys) Fields(obj []byte, f func(key string, value []byte) error) error 
 const passed = "\xff"
 
 // mark returns what two keys have in common that must not both be in an object: the key itself if it
-// is known, else its form for readers that ignore case.
+// is known, else its form for readers that ignore case. To readers in C a key may end before a NUL.
 func (k *Keys) mark(key string) (string, error) {
 	if slices.Contains(k.Known, key) {
 		return key, nil
 	}
+	start, _, _ := strings.Cut(key, "\x00")
 	for _, known := range k.Known {
-		if IsSameKey(key, known) {
+		if IsSameKey(start, known) {
 			return "", fmt.Errorf("%w: %q, which some programs take for %q", ErrSpelling, key, known)
 		}
 	}
 	if k.Loose {
 		return passed, nil
 	}
-	return fold(key), nil
+	return fold(start), nil
 }
 
 // IsSameKey reports whether readers that ignore case take one key for the other.

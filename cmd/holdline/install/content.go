@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"holdline/daemon/statedir"
 	"holdline/protocol/ownfile"
 )
 
@@ -90,5 +91,5 @@ func (o *Options) lockHome(ctx context.Context) (unlock func(), err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, lockWait,
 		errors.New("another holdline install or uninstall is at work: wait until it has ended, then do this again"))
 	defer cancel()
-	return ownfile.LockDir(ctx, o.Home)
+	return statedir.LockDir(ctx, o.Home)
 }

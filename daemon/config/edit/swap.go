@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"holdline/daemon/config"
+	"holdline/daemon/statedir"
 	"holdline/protocol/ownfile"
 )
 
@@ -48,9 +49,9 @@ func replaceFile(ctx context.Context, path string, change func(data []byte) (aft
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("editing the configuration: %w", err)
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, editWait, errors.New("another command is editing it for too long"))
+	ctx, cancel := context.WithTimeoutCause(ctx, editWait, errors.New("another program keeps its directory for too long"))
 	defer cancel()
-	unlock, err := ownfile.LockDir(ctx, dir)
+	unlock, err := statedir.LockDir(ctx, dir)
 	if err != nil {
 		return fmt.Errorf("editing the configuration: %w", err)
 	}
