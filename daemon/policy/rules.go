@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"iter"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -289,7 +290,7 @@ func pass(at listsKey, allow, deny []string, undecided string, names func() aske
 		return true, undecided
 	}
 	by := names()
-	if i := matching(deny, by.deny); i >= 0 {
+	if i := forbidding(deny, by.deny); i >= 0 {
 		return false, fmt.Sprintf("%s.deny[%d] %q names it", at, i, deny[i])
 	}
 	if allow == nil {
@@ -311,6 +312,27 @@ func only(names ...string) func() asked {
 func matching(globs, names []string) int {
 	return slices.IndexFunc(globs, func(pattern string) bool {
 		return slices.ContainsFunc(names, func(name string) bool { return glob.Match(pattern, name) })
+	})
+}
+
+// foldsCase says that the file systems of this machine take names in another case for the same ones.
+// Tests set it.
+var foldsCase = runtime.GOOS == "darwin"
+
+// forbidding is [matching] for a list deny: where the case of files does not matter, it does not matter for
+// their URIs.
+func forbidding(globs, names []string) int {
+	if i := matching(globs, names); i >= 0 || !foldsCase {
+		return i
+	}
+	var files []string
+	for _, name := range names {
+		if name = strings.ToLower(name); strings.Contains(name, "file:") {
+			files = append(files, name)
+		}
+	}
+	return slices.IndexFunc(globs, func(pattern string) bool {
+		return matching([]string{strings.ToLower(pattern)}, files) >= 0
 	})
 }
 

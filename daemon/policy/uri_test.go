@@ -287,6 +287,25 @@ func TestListedURI_TakenIfBothFormsAre(t *testing.T) {
 	}
 }
 
+// TestFilesInAnotherCase_DeniedWhereTheyAreTheSame checks that a list deny names a file in any case where file
+// systems ignore it, and nothing but files.
+func TestFilesInAnotherCase_DeniedWhereTheyAreTheSame(t *testing.T) {
+	defer func(before bool) { foldsCase = before }(foldsCase)
+	var s config.Server
+	s.Holdline.Deny = []string{"file:///Users/*/Secret/*", "delete_*"}
+	r := NewRules(&config.Config{Servers: map[string]config.Server{"s": s}})
+	for _, foldsCase = range []bool{false, true} {
+		for name, want := range map[string]bool{
+			"file:///Users/a/Secret/k": false, "file:///users/A/SECRET/k": !foldsCase, "file:///Users/a/S%45cret/k": !foldsCase,
+			"file:///users/a/open/k": true, "Delete_x": true, "delete_x": false,
+		} {
+			if got := r.May(tool.Who{Identity: "a"}, "s", name); got != want {
+				t.Errorf("case ignored: %t: %s may be used: %t, want %t", foldsCase, name, got, want)
+			}
+		}
+	}
+}
+
 // FuzzNormalURI checks that a normal form is its own.
 func FuzzNormalURI(f *testing.F) {
 	for _, uri := range secretSpellings() {

@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"html"
 	"io"
 	"log/slog"
 	"net"
@@ -46,6 +47,11 @@ var escapes = map[string]func(s string) string{
 	"\\/":          func(s string) string { return strings.ReplaceAll(s, "/", `\/`) },
 	"+ as \\u002b": func(s string) string { return strings.ReplaceAll(s, "+", `\u002b`) },
 	"in a query":   url.QueryEscape,
+	"in a query, in lower case": func(s string) string {
+		return strings.NewReplacer("%2F", "%2f", "%2B", "%2b", "%3D", "%3d", "%26", "%26").Replace(url.QueryEscape(s))
+	},
+	"in a page":         html.EscapeString,
+	"in JSON in a text": func(s string) string { return strings.ReplaceAll(s, "/", `\\\/`) },
 }
 
 // resultBegin is how a result begins whose end has secrets.
@@ -54,7 +60,7 @@ const resultBegin = `{"n":1.0,"content":[{"type":"text","text":"a\n`
 // TestServerRepeatsSecrets_NobodySeesThem checks that a server which repeats the secrets that it was sent, wherever
 // it can, gets none of them into a message or a line of the log, and that the rest of a message arrives as it is.
 func TestServerRepeatsSecrets_NobodySeesThem(t *testing.T) {
-	const token, key, password = "tok/en+0123456789==", "key-of-the-header-1", "pass-word-of-basic"
+	const token, key, password = "tok/en+0123456789==", "key-of&the-header-1", "pass-word-of-basic"
 	basic := base64.StdEncoding.EncodeToString([]byte("me:" + password))
 	secrets := []string{token, key, password, basic}
 	all := strings.Join(secrets, " ")
@@ -138,7 +144,10 @@ func TestServerRepeatsSecrets_NobodySeesThem(t *testing.T) {
 		s.end()
 		said += log.String()
 		for _, secret := range secrets {
-			for _, form := range []string{secret, url.QueryEscape(secret), url.PathEscape(secret)} {
+			for _, form := range []string{
+				secret, url.QueryEscape(secret), url.PathEscape(secret), html.EscapeString(secret),
+				strings.ToLower(url.QueryEscape(secret)), strings.ReplaceAll(secret, "/", `\/`),
+			} {
 				if strings.Contains(said, form) || strings.Contains(decoded, form) {
 					t.Errorf("%s shows %s:\n%s", name, secret, said)
 				}
