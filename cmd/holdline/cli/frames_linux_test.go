@@ -108,15 +108,16 @@ func TestFrames(t *testing.T) {
 		{Check: "versions", State: doctor.Note, What: "older proxies", Why: "they live on", Fix: "restart agents"},
 	}
 	for name, show := range map[string]func(io.Writer){
-		"status":           func(w io.Writer) { printStatus(w, &busy, "/home/user", false) },
-		"status-verbose":   func(w io.Writer) { printStatus(w, &busy, "/home/user", true) },
-		"status-trouble":   func(w io.Writer) { printStatus(w, &troubled, "/home/user", false) },
-		"status-nothing":   func(w io.Writer) { printStatus(w, &control.StatusAnswer{}, "/home/user", false) },
-		"sessions":         func(w io.Writer) { printSessions(w, busy.Sessions, "/home/user", false) },
-		"sessions-verbose": func(w io.Writer) { printSessions(w, busy.Sessions, "/home/user", true) },
-		"telemetry":        func(w io.Writer) { printTelemetry(w, counts) },
-		"doctor":           func(w io.Writer) { printFindings(w, found, false) },
-		"doctor-verbose":   func(w io.Writer) { printFindings(w, found, true) },
+		"status":            func(w io.Writer) { printStatus(w, &busy, "/home/user", false) },
+		"status-verbose":    func(w io.Writer) { printStatus(w, &busy, "/home/user", true) },
+		"status-trouble":    func(w io.Writer) { printStatus(w, &troubled, "/home/user", false) },
+		"status-nothing":    func(w io.Writer) { printStatus(w, &control.StatusAnswer{}, "/home/user", false) },
+		"sessions":          func(w io.Writer) { printSessions(w, busy.Sessions, "/home/user", false) },
+		"sessions-verbose":  func(w io.Writer) { printSessions(w, busy.Sessions, "/home/user", true) },
+		"telemetry":         func(w io.Writer) { printTelemetry(w, counts, false) },
+		"telemetry-verbose": func(w io.Writer) { printTelemetry(w, counts, true) },
+		"doctor":            func(w io.Writer) { printFindings(w, found, false) },
+		"doctor-verbose":    func(w io.Writer) { printFindings(w, found, true) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			frame := ttytest.OnScreen(t, func(tty *os.File) {
