@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"holdline/daemon/adapter/engine"
+	"holdline/daemon/plural"
 	"holdline/protocol/fault"
 	"holdline/protocol/ownfile"
 )
@@ -149,12 +150,12 @@ func (f *Follower) Parse(line []byte) (Step, bool) {
 	case engine.KindStart:
 		s.Words = "started, level " + e.Level
 		if e.EnforcedBy != "" {
-			s.Words += ", held to it by " + e.EnforcedBy
+			s.Words += ", enforced by " + e.EnforcedBy
 		}
 		if f.of != "" {
 			s.Words = f.of + " " + s.Words
-		} else if len(e.Notes) > 0 {
-			s.Words += "; " + strings.Join(e.Notes, "; ")
+		} else if n := len(e.Notes); n > 0 { // one line: the answer has the notes
+			s.Words += ", " + plural.Count(n, "note")
 		}
 	case engine.KindSession:
 		f.piece = "" // a text that was being written is given up

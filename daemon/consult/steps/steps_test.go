@@ -50,7 +50,7 @@ func TestFollow(t *testing.T) {
 		want  []string
 	}{
 		{engine.Entry{Kind: engine.KindSession, Model: "opus"}, []string{
-			"start: started, level read, held to it by landlock; old", "session: opus is thinking",
+			"start: started, level read, enforced by landlock, 1 note", "session: opus is thinking",
 		}},
 		{engine.Entry{Kind: engine.KindPiece, Text: "So "}, []string{"text: So "}},
 		{engine.Entry{Kind: engine.KindPiece, Text: "far"}, []string{"text: far"}},
@@ -71,7 +71,7 @@ func TestFollow(t *testing.T) {
 			t.Errorf("after %+v: %q, want %q", step.entry, got, step.want)
 		}
 	}
-	if got := told(t, FollowMember(dir, "claude"))[0]; got != "start: claude started, level read, held to it by landlock" {
+	if got := told(t, FollowMember(dir, "claude"))[0]; got != "start: claude started, level read, enforced by landlock" {
 		t.Errorf("of a member: %q", got)
 	}
 	last, err := Last(dir, 2)
