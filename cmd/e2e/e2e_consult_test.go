@@ -230,7 +230,7 @@ func TestE2EConsultOutlives(t *testing.T) {
 	call := a.call("consult", prompt("upgrade"))
 	untilAsked("upgrade")
 	p.installVersion(t, newer)
-	p.upgrade("handed over: " + older + " → " + newer + ", pid unchanged")
+	p.upgrade(newer + " has taken over")
 	if got := a.wait(call).text(); !strings.HasPrefix(got, "upgrade word") {
 		t.Errorf("upgrade: %q", got)
 	}

@@ -391,7 +391,7 @@ func TestE2EFarUpgrade(t *testing.T) {
 	p.untilEffect("begin long")
 	worker, child := p.farChild()
 	p.installVersion(t, newer)
-	p.upgrade(fmt.Sprintf("handed over: %s → %s, pid unchanged", older, newer))
+	p.upgrade(newer + " has taken over")
 	p.once("long", a.wait(id))
 	if w, c := p.farChild(); w != worker || c != child {
 		t.Errorf("the far worker and child were %d, %d and are %d, %d", worker, child, w, c)

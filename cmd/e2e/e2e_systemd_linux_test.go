@@ -544,7 +544,7 @@ func upgradedUnderSystemd(m *managed) {
 	a := m.atWork(2)
 	pid := m.main()
 	m.installVersion(t, newer)
-	m.upgrade(fmt.Sprintf("handed over: %s → %s, pid unchanged", older, newer))
+	m.upgrade(newer + " has taken over")
 	if now := m.main(); now != pid {
 		t.Errorf("MainPID was %d and is %d", pid, now)
 	}

@@ -97,7 +97,7 @@ func TestConsultCommandLasts(t *testing.T) {
 		"upgraded": func(t *testing.T, p *place, _ int) {
 			t.Helper()
 			p.installVersion(t, newer)
-			p.upgrade("handed over: " + older + " → " + newer + ", pid unchanged")
+			p.upgrade(newer + " has taken over")
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

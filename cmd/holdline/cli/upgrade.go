@@ -11,6 +11,8 @@ import (
 	"holdline/cmd/holdline/attach"
 	"holdline/cmd/holdline/cmdenv"
 	"holdline/cmd/holdline/console"
+	"holdline/cmd/holdline/glance"
+	"holdline/daemon/plural"
 	"holdline/protocol"
 	"holdline/protocol/control"
 	"holdline/protocol/fault"
@@ -45,6 +47,7 @@ A binary that cannot take over is not used, and the daemon goes on as before.`,
 // over gives no answer: its connection ends after it has reported progress. So the answer of a
 // daemon means that it goes on, be it that there is nothing new or that it rejects the program.
 func upgrade(ctx context.Context, cmd *cobra.Command, proc *cmdenv.Process, c *control.Client) error {
+	agents := countAgents(ctx, c)
 	var answer control.UpgradeAnswer
 	handing := false
 	err := c.Call(ctx, control.Upgrade, nil, &answer, func(control.Progress) { handing = true })
@@ -64,12 +67,33 @@ func upgrade(ctx context.Context, cmd *cobra.Command, proc *cmdenv.Process, c *c
 	case answered || !handing || ctx.Err() != nil:
 		return err
 	}
-	return awaitSuccessor(ctx, cmd, proc, c.Daemon)
+	return awaitSuccessor(ctx, cmd, proc, c.Daemon, agents)
 }
 
-// awaitSuccessor waits until a daemon of a later generation than old answers, and prints its
-// version. The generation tells them apart, since a hand-over keeps the pid.
-func awaitSuccessor(ctx context.Context, cmd *cobra.Command, proc *cmdenv.Process, old protocol.DaemonInfo) error {
+// countAgents returns how many agents the daemon behind c serves; 0 if it does not say.
+func countAgents(ctx context.Context, c *control.Client) int {
+	var status control.StatusAnswer
+	if c.Call(ctx, control.Status, nil, &status, nil) != nil {
+		return 0
+	}
+	connected := 0
+	for _, a := range glance.Agents(status.Sessions) {
+		if a.Lost < len(a.Sessions) {
+			connected++
+		}
+	}
+	return connected
+}
+
+// backTime is how long awaitSuccessor waits for the agents: each proxy connects again by itself.
+const backTime = 3 * time.Second
+
+// awaitSuccessor waits until a daemon of a later generation than old answers, and until the agents of the old
+// one are connected to it. It prints the version, and how many they are. The generation tells the daemons
+// apart, since a hand-over keeps the pid.
+func awaitSuccessor(
+	ctx context.Context, cmd *cobra.Command, proc *cmdenv.Process, old protocol.DaemonInfo, agents int,
+) error {
 	var now protocol.DaemonInfo
 	var last error
 	err := attach.Poll(ctx, 10*time.Millisecond, func() (bool, error) {
@@ -88,9 +112,24 @@ func awaitSuccessor(ctx context.Context, cmd *cobra.Command, proc *cmdenv.Proces
 			fmt.Errorf("the daemon handed over and its successor does not answer: %w", errors.Join(last, err)),
 			"look at holdline logs")
 	}
-	pids := "pid unchanged"
-	if now.PID != old.PID {
-		pids = fmt.Sprintf("pid %d → %d", old.PID, now.PID)
+	if agents == 0 {
+		return console.Say(cmd, "%s has taken over", now.Version)
 	}
-	return console.Say(cmd, "handed over: %s → %s, %s", old.Version, now.Version, pids)
+	connected := 0
+	back, cancel := context.WithTimeout(ctx, backTime)
+	defer cancel()
+	_ = attach.Poll(back, 10*time.Millisecond, func() (bool, error) { // what is not back by then is told below
+		next, err := attach.Connect(back, cmd, proc)
+		if err != nil {
+			return false, nil
+		}
+		defer next.Close()
+		connected = countAgents(back, next)
+		return connected >= agents, nil
+	})
+	if connected < agents {
+		return console.Say(cmd, "%s has taken over; %d of %s are connected again so far",
+			now.Version, connected, plural.Count(agents, "agent"))
+	}
+	return console.Say(cmd, "%s has taken over; %s stayed connected", now.Version, plural.Count(agents, "agent"))
 }
