@@ -106,7 +106,9 @@ func (m *Manager) newKept(rec jobdir.Record, a *answer.Answer, detached bool) *J
 	}
 	// The record may be lost.
 	rec.ID, rec.Identity, rec.Project, rec.Panel, rec.Follows = a.ID, a.Identity, a.Project, a.Panel, a.Follows
-	rec.Request, rec.Context, rec.Members = engine.Request{}, nil, nil // they may be large
+	// They may be large, and the answer has what counts of them.
+	rec.Request, rec.Context, rec.Members, rec.Notes = engine.Request{}, nil, nil, nil
+	rec.EnforcedBy, rec.EngineVersion, rec.BootID = "", "", ""
 	return &Job{Rec: rec, Dir: filepath.Join(m.opt.Dir, rec.ID), m: m, kept: k}
 }
 
