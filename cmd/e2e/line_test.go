@@ -404,6 +404,10 @@ func TestConsultCommand(t *testing.T) {
 	if code != 0 || strings.Count(out, "done") != 2 {
 		t.Errorf("consults: exit %d\n%s", code, out)
 	}
+	out, errs, code = p.run("", "consult", "cancel", "last")
+	if code != 0 || out != "from stdin\n" || !strings.Contains(errs, " had already ended (done)") {
+		t.Errorf("cancel of one that has ended: exit %d, stdout %q, stderr %q", code, out, errs)
+	}
 	cmd := p.command("consult", hang())
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

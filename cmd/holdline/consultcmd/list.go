@@ -67,6 +67,15 @@ and goes on with the next one if it ends.`,
 			if err != nil {
 				return err
 			}
+			all, err := listConsults(cmd, proc)
+			if err != nil {
+				return err
+			}
+			if i := slices.IndexFunc(all, func(c control.Consult) bool { return c.ID == id }); i >= 0 {
+				if state := all[i].State; state != "queued" && state != "running" {
+					fmt.Fprintf(cmd.ErrOrStderr(), "consult %s had already ended (%s); this is what it has:\n", id, state)
+				}
+			}
 			answer, err := askAbout(cmd, proc, control.ConsultCancel, id)
 			if err != nil {
 				return err
