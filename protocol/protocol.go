@@ -216,6 +216,11 @@ type Span struct {
 	File   string `json:"file"`   // relative to the directory of the socket
 	Offset int64  `json:"offset"` // in the file, in bytes
 	Size   int64  `json:"size"`   // in bytes
+	// Changed is when the file was last changed, in nanoseconds since 1970. One that was changed since then is
+	// damaged. 0 if it is not said.
+	Changed int64 `json:"changed,omitempty"`
+	// Sum is the checksum of the bytes, as package bulk computes it; 0 if it is not said.
+	Sum uint32 `json:"sum,omitempty"`
 }
 
 // ErrNoGreeting is returned by [ParseGreeting] for a line that is none; it is

@@ -30,6 +30,7 @@ const (
 type spill struct {
 	file *os.File // nil if the line is in memory
 	dir  string   // the runtime directory in which it is
+	sum  uint32   // of its bytes, see [bulk.Sum]
 }
 
 // entry is a line of the client, with what the proxy has to know of it.

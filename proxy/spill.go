@@ -44,6 +44,7 @@ func (p *proxy) spillFile() *os.File {
 // looks. Else it gets the bytes.
 func (p *proxy) addSpilled(ctx context.Context, f *os.File, size int) {
 	var e *entry
+	var sum uint32
 	kept := false
 	_ = bulk.Use(f, size, func(line []byte) { // after an error there is no entry
 		if protocol.IsControl(line) || len(bytes.TrimRight(line, "\r")) == 0 { // the daemon does not count it
@@ -52,7 +53,9 @@ func (p *proxy) addSpilled(ctx context.Context, f *os.File, size int) {
 		e = &entry{line: line}
 		e.describeAs(e.read()) // a long line is parsed once
 		kept = e.kind != kindOther && e.kind != kindInitialized && e.kind != kindCancel
-		if !kept {
+		if kept {
+			sum = bulk.Sum(line)
+		} else {
 			e.line = append(bytes.Clone(line), '\n')
 		}
 	})
@@ -64,7 +67,7 @@ func (p *proxy) addSpilled(ctx context.Context, f *os.File, size int) {
 		_ = f.Close()
 		_ = os.Remove(f.Name())
 	} else {
-		e.spill = spill{f, filepath.Dir(f.Name())}
+		e.spill = spill{f, filepath.Dir(f.Name()), sum}
 		e.line = nameOf(e, size)
 	}
 	if e != nil {
@@ -76,7 +79,7 @@ func (p *proxy) addSpilled(ctx context.Context, f *os.File, size int) {
 func nameOf(e *entry, size int) []byte {
 	c := protocol.Control{
 		Holdline: protocol.Version, ID: []byte(e.id), Call: e.call,
-		Long: &protocol.Long{Span: protocol.Span{File: filepath.Base(e.file.Name()), Size: int64(size)}},
+		Long: &protocol.Long{Span: protocol.Span{File: filepath.Base(e.file.Name()), Size: int64(size), Sum: e.sum}},
 	}
 	if e.kind == kindResponse {
 		c.Answered = new(true)
@@ -99,7 +102,7 @@ func (l *link) lineOf(line []byte, s spill) []byte {
 		whole = make([]byte, info.Size(), info.Size()+1)
 		_, err = s.file.ReadAt(whole, 0)
 	}
-	if err != nil {
+	if err != nil || s.sum != 0 && bulk.Sum(whole) != s.sum {
 		return line // the daemon answers that it cannot be read
 	}
 	return append(whole, '\n')

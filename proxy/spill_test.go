@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"holdline/protocol"
+	"holdline/protocol/bulk"
 	"holdline/protocol/socket"
 )
 
@@ -39,7 +40,7 @@ func TestLineOf(t *testing.T) {
 	if _, err := f.WriteString("whole"); err != nil {
 		t.Fatal(err)
 	}
-	s := spill{f, filepath.Dir(f.Name())}
+	s := spill{f, filepath.Dir(f.Name()), 0}
 	for _, x := range []struct {
 		link link
 		want string
@@ -50,6 +51,14 @@ func TestLineOf(t *testing.T) {
 	} {
 		if got := string(x.link.lineOf([]byte("name\n"), s)); got != x.want {
 			t.Errorf("a daemon in %s gets %q, want %q", x.link.dir, got, x.want)
+		}
+	}
+	elsewhere := link{dir: "/elsewhere"}
+	for sum, want := range map[uint32]string{
+		bulk.Sum([]byte("whole")): "whole\n", bulk.Sum([]byte("whose")): "name\n", // which cannot be read there
+	} {
+		if got := string(elsewhere.lineOf([]byte("name\n"), spill{f, s.dir, sum})); got != want {
+			t.Errorf("of a file with the checksum %d a daemon gets %q, want %q", sum, got, want)
 		}
 	}
 	if err := os.Remove(f.Name()); err != nil {
@@ -85,7 +94,7 @@ func TestSpilledLine(t *testing.T) {
 		t.Fatalf("the entry: %+v", e)
 	}
 	if c, err := protocol.ParseControl(e.line); err != nil || c.Long == nil || string(c.ID) != "7" || !c.Call ||
-		c.Long.Span != (protocol.Span{File: "line", Size: int64(len(line))}) {
+		c.Long.Span != (protocol.Span{File: "line", Size: int64(len(line)), Sum: bulk.Sum([]byte(line))}) {
 		t.Errorf("the daemon gets %s, %v", e.line, err)
 	}
 	p.store.flushed(e)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"holdline/daemon/statedir"
+	"holdline/protocol"
 	"holdline/protocol/fault"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/ownfile"
@@ -103,14 +104,22 @@ func IsFiled(dir string, r *Record) (bool, error) {
 }
 
 // ReadAnswer reads the answer to a write from its file in the worker directory dir. It returns an
-// error if the file does not exist, is larger than [ownfile.MaxDocument], or holds no answer. It
+// error, which names the file, if it does not exist, is larger than [ownfile.MaxDocument], or is damaged: its
+// first size bytes, those of the answer, have another [AnswerSum] than sum. A sum of 0 is not known. It
 // blocks on the disk, so the caller must not hold hub.Mu.
-func ReadAnswer(dir string, write int64) (a Answer, err error) {
-	line, err := ownfile.Read(AnswerFile(dir, write), ownfile.MaxDocument)
+func ReadAnswer(dir string, write, size int64, sum uint32) (a Answer, err error) {
+	path := AnswerFile(dir, write)
+	line, err := ownfile.Read(path, ownfile.MaxDocument)
 	if err != nil {
 		return a, err
 	}
-	return parseAnswer(line)
+	if sum != 0 && (int64(len(line)) < size || AnswerSum(dir, write, line[:size]) != sum) {
+		return a, fmt.Errorf("%s is %w", path, ErrDamaged)
+	}
+	if a, err = parseAnswer(line); err != nil {
+		return a, fmt.Errorf("%s: %w", path, err)
+	}
+	return a, nil
 }
 
 // parseAnswer returns the answer that [Answer.line] has encoded as line.
@@ -169,13 +178,13 @@ func (c *Call) BeginWriting() bool {
 }
 
 // Written ends what [Call.BeginWriting] has begun: the caller has tried to write the answer to its
-// file. size is the size of that file in bytes, and err is the error of the write or nil.
+// file. size is the size of that file in bytes, sum its [AnswerSum], and err is the error of the write or nil.
 //
 // After an error the answer stays in memory, and may be written again. Otherwise the file is the
 // answer from now on, and Written drops the result or the error from memory; a fault, which is
 // small, stays. It returns by how many bytes the session's files have grown: size, or 0 after an
 // error or if the call is Over. The caller must hold the lock that guards c (hub.Mu).
-func (c *Call) Written(size int64, err error) (grown int64) {
+func (c *Call) Written(size int64, sum uint32, err error) (grown int64) {
 	if c.keeping = InMemory; err != nil {
 		return 0
 	}
@@ -184,25 +193,28 @@ func (c *Call) Written(size int64, err error) (grown int64) {
 	if c.phase == Over {
 		return 0
 	}
-	c.size = size
+	c.size, c.summed, c.sum = size, size, sum
 	return size
 }
 
 // Filed records that the answer is in its file, although this daemon did not write it there: the
-// file was made from the child's line. size is that of the file in bytes; the result lies at
-// offset, and has result bytes. Filed does not change the phase. It returns size, by which the
+// file was made from the child's line. size is that of the file in bytes, sum its [AnswerSum]; the result lies
+// at the offset of result. Filed does not change the phase. It returns size, by which the
 // session's files have grown. The caller must hold the lock that guards c (hub.Mu).
-func (c *Call) Filed(size, offset int64, result int) (grown int64) {
-	c.keeping, c.size = InFile, size
-	c.resultAt, c.resultSize = offset, int64(result)
+func (c *Call) Filed(size int64, sum uint32, result protocol.Span) (grown int64) {
+	c.keeping, c.size, c.summed, c.sum, c.result = InFile, size, size, sum, result
 	return size
 }
 
-// ResultInFile returns where in the answer's file the result lies, and its size, both in bytes. ok
+// FileSum returns the [AnswerSum] of the first size bytes of the answer's file, which are the answer; 0 if it
+// is not known. The caller must hold the lock that guards c (hub.Mu).
+func (c *Call) FileSum() (size int64, sum uint32) { return c.summed, c.sum }
+
+// ResultInFile returns where in the answer's file the result lies, without the name of the file. ok
 // is false if the answer is in no file, or if its place there is not known. The caller must hold
 // the lock that guards c (hub.Mu).
-func (c *Call) ResultInFile() (offset, size int64, ok bool) {
-	return c.resultAt, c.resultSize, c.keeping == InFile && c.resultSize > 0
+func (c *Call) ResultInFile() (result protocol.Span, ok bool) {
+	return c.result, c.keeping == InFile && c.result.Size > 0
 }
 
 // AnswerSize returns the size of the answer in bytes, in memory or in its file; 0 if there is

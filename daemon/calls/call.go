@@ -2,6 +2,8 @@ package calls
 
 import (
 	"time"
+
+	"holdline/protocol"
 )
 
 // Key names a call in every generation of the daemon.
@@ -27,14 +29,16 @@ type Call struct {
 	Begun    time.Time // when this daemon dispatched it; zero if it has not
 	Doubtful bool      // see [Record]; false again once it is made anew
 
-	phase                Phase
-	claim                Claim
-	keeping              Keeping
-	repeating            bool          // see [Repetition]
-	size                 int64         // bytes of the answer's file
-	resultAt, resultSize int64         // where the result is in that; 0 if unknown
-	left                 chan struct{} // closed when the phase is not Open
-	progress             chan struct{} // holds a token when the child reported progress
+	phase     Phase
+	claim     Claim
+	keeping   Keeping
+	repeating bool          // see [Repetition]
+	size      int64         // bytes of the answer's file
+	summed    int64         // how many of these are the answer
+	sum       uint32        // [AnswerSum] of the answer in the file; 0 if unknown
+	result    protocol.Span // where the result is in that file, without its name; zero if unknown
+	left      chan struct{} // closed when the phase is not Open
+	progress  chan struct{} // holds a token when the child reported progress
 }
 
 // closed is what [Call.Left] returns for all calls that were never open.
@@ -63,6 +67,7 @@ func Restore(r *Record, repeats bool) *Call {
 	}
 	c.Deadline.inherit(r)
 	c.Doubtful = r.Doubtful
+	c.summed, c.sum = r.FileSize, r.FileSum
 	return c
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -74,7 +75,7 @@ func TestAnswerInFile(t *testing.T) {
 	if !c.BeginWriting() || c.BeginWriting() {
 		t.Fatal("an answer is not written once")
 	}
-	if grown := c.Written(0, errors.New("full")); grown != 0 || c.Answer.IsZero() || c.keeping != InMemory {
+	if grown := c.Written(0, 0, errors.New("full")); grown != 0 || c.Answer.IsZero() || c.keeping != InMemory {
 		t.Errorf("a file that cannot be written: grown %d, keeping %d, answer %+v", grown, c.keeping, c.Answer)
 	}
 	c.BeginWriting()
@@ -84,8 +85,8 @@ func TestAnswerInFile(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(dir, DirAnswers), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	size, _, err := WriteAnswer(dir, 7, c.Answer)
-	if grown := c.Written(size, err); err != nil || grown != size || !c.Answer.IsZero() || c.keeping != InFile {
+	size, sum, err := WriteAnswer(dir, 7, c.Answer)
+	if grown := c.Written(size, sum, err); err != nil || grown != size || !c.Answer.IsZero() || c.keeping != InFile {
 		t.Errorf("written: %v, grown %d of %d, keeping %d", err, grown, size, c.keeping)
 	}
 	if _, _, err := WriteAnswer(dir, 8, Answer{Error: []byte(`{"code":1,"message":"m"}`)}); err != nil {
@@ -95,10 +96,17 @@ func TestAnswerInFile(t *testing.T) {
 	if err != nil || len(sizes) != 2 || sizes[7] != size {
 		t.Errorf("AnswersIn = %v, %v", sizes, err)
 	}
-	if a, err := ReadAnswer(dir, 7); err != nil || string(a.Result) != `{"a":1}` {
+	if known, by := c.FileSum(); known != size || by != sum {
+		t.Errorf("FileSum = %d, %d, want %d, %d", known, by, size, sum)
+	}
+	if a, err := ReadAnswer(dir, 7, size, sum); err != nil || string(a.Result) != `{"a":1}` {
 		t.Errorf("ReadAnswer = %+v, %v", a, err)
 	}
-	if a, err := ReadAnswer(dir, 8); err != nil || string(a.Error) != `{"code":1,"message":"m"}` {
+	if a, err := ReadAnswer(dir, 7, size, sum^1); !errors.Is(err, ErrDamaged) ||
+		!strings.Contains(err.Error(), AnswerFile(dir, 7)) {
+		t.Errorf("ReadAnswer of a file with a wrong bit = %+v, %v", a, err)
+	}
+	if a, err := ReadAnswer(dir, 8, 0, 0); err != nil || string(a.Error) != `{"code":1,"message":"m"}` {
 		t.Errorf("ReadAnswer = %+v, %v", a, err)
 	}
 	later := Restore(&Record{Session: "s", N: 1, Write: 7}, false)

@@ -226,6 +226,7 @@ func (m *Manager) restoreLocked(e *earlier.Process) (u *upstream.Process, lost [
 		u.DoubtLocked(false, lostFault(u, u.Damage))
 	} else if e.LostFile != nil {
 		m.hub.Log.Error("an answer or a request that was in a file is lost", "worker", u.ID, "err", e.LostFile)
+		u.MissLocked(e.LostAsks)
 		u.DoubtLocked(false, lostFault(u, e.LostFile))
 	}
 	if inst.use != stage.Retired {

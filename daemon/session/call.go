@@ -284,7 +284,9 @@ func (s *session) longLine(r *request, res *tool.RemoteResult) []byte {
 	if !ok {
 		return nil
 	}
-	return reply.InFile(r.msg.ID, protocol.Span{File: name, Offset: res.File.Offset, Size: res.File.Size})
+	return reply.InFile(r.msg.ID, protocol.Span{
+		File: name, Offset: res.File.Offset, Size: res.File.Size, Changed: res.File.Changed,
+	})
 }
 
 // noSuchTool stands for all names of tools that clients made up.

@@ -7,6 +7,7 @@
 package bulk
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -58,10 +59,28 @@ func Sum(b []byte) uint32 { return AddSum(0, b) }
 // AddSum returns the checksum of what has sum, followed by b.
 func AddSum(sum uint32, b []byte) uint32 { return crc32.Update(sum, castagnoli(), b) }
 
+// keySum begins the last member of what [Seal] returns.
+const keySum = `,"sum":`
+
+// Seal returns a JSON object with a further member, its last one: a checksum of name and of what stands
+// before it. With the name of the file for name, the content of another file does not match. It may
+// overwrite object.
+func Seal(name string, object []byte) []byte {
+	b := object[:len(object)-1] // the brace
+	return fmt.Appendf(b, "%s%d}", keySum, AddSum(Sum([]byte(name)), b))
+}
+
+// IsSealed reports whether b is what [Seal] has returned for that name.
+func IsSealed(name string, b []byte) bool {
+	i := bytes.LastIndex(b, []byte(keySum))
+	return i >= 0 && string(b[i:]) == fmt.Sprintf("%s%d}", keySum, AddSum(Sum([]byte(name)), b[:i]))
+}
+
 // File names bytes in a file, which is never changed.
 type File struct {
 	Path         string
 	Offset, Size int64
+	Changed      int64 // see [protocol.Span]
 }
 
 // Part returns where a part of whole lies, the bytes of f. It returns nil if f is nil, or if part
@@ -71,7 +90,7 @@ func (f *File) Part(whole, part []byte) *File {
 	if f == nil || at < 0 || at+size > f.Size {
 		return nil
 	}
-	return &File{Path: f.Path, Offset: f.Offset + at, Size: size}
+	return &File{Path: f.Path, Offset: f.Offset + at, Size: size, Changed: f.Changed}
 }
 
 // Line is a line without its newline.
@@ -110,8 +129,12 @@ func Open(dir string, s protocol.Span) (*os.File, error) {
 		return nil, fmt.Errorf("%w: %w", ErrSpan, err)
 	}
 	info, err := f.Stat()
-	if err == nil && info.Size()-s.Size < s.Offset {
+	switch {
+	case err != nil:
+	case info.Size()-s.Size < s.Offset:
 		err = fmt.Errorf("%s has %d bytes, want %d from %d on", f.Name(), info.Size(), s.Size, s.Offset)
+	case s.Changed != 0 && info.ModTime().UnixNano() != s.Changed:
+		err = fmt.Errorf("%s was changed since it was written", f.Name())
 	}
 	if err != nil {
 		_ = f.Close()
@@ -130,6 +153,9 @@ func Read(dir string, s protocol.Span) ([]byte, error) {
 	b := make([]byte, s.Size)
 	if _, err := f.ReadAt(b, s.Offset); err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", ErrSpan, f.Name(), err)
+	}
+	if s.Sum != 0 && Sum(b) != s.Sum {
+		return nil, fmt.Errorf("%w: %s is damaged", ErrSpan, f.Name())
 	}
 	return b, nil
 }

@@ -2,12 +2,15 @@ package bulk
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"holdline/protocol"
 	"holdline/protocol/rawio"
@@ -61,11 +64,66 @@ func TestOpen(t *testing.T) {
 	if err != nil || string(b) != "3456" {
 		t.Errorf("%q, %v", b, err)
 	}
+	path := filepath.Join(inside, "good")
+	written := time.Unix(1_700_000_000, 123)
+	if err := os.Chtimes(path, written, written); err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(path) // some file systems keep less of a time
+	if err != nil {
+		t.Fatal(err)
+	}
+	span := protocol.Span{File: "good", Size: 4, Changed: info.ModTime().UnixNano()}
+	if b, err := Read(inside, span); err != nil || string(b) != "0123" {
+		t.Errorf("as it was written: %q, %v", b, err)
+	}
+	if err := os.WriteFile(path, []byte("0023456789"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := Read(inside, span); !errors.Is(err, ErrSpan) || !strings.Contains(err.Error(), path) {
+		t.Errorf("with one letter changed: %q, %v", b, err)
+	}
+	span = protocol.Span{File: "good", Offset: 3, Size: 4, Sum: Sum([]byte("3456"))}
+	if b, err := Read(inside, span); err != nil || string(b) != "3456" {
+		t.Errorf("with its checksum: %q, %v", b, err)
+	}
+	span.Sum++
+	if b, err := Read(inside, span); !errors.Is(err, ErrSpan) || !strings.Contains(err.Error(), path) {
+		t.Errorf("with another checksum: %q, %v", b, err)
+	}
 	if name, ok := Name(inside, filepath.Join(inside, "w", "x")); name != "w/x" || !ok {
 		t.Errorf("named %q, %v", name, ok)
 	}
 	if name, ok := Name(inside, secret); ok {
 		t.Errorf("what lies outside is named %q", name)
+	}
+}
+
+// TestSeal checks that what [Seal] makes is JSON, and that neither with a wrong letter nor under another name it is
+// taken for whole.
+func TestSeal(t *testing.T) {
+	const object = `{"a":"one","sum":7,"b":[1]}`
+	sealed := Seal("w1/file", []byte(object))
+	var got struct {
+		A string
+		B []int
+	}
+	err := json.Unmarshal(sealed, &got)
+	if err != nil || got.A != "one" || len(got.B) != 1 || !IsSealed("w1/file", sealed) {
+		t.Errorf("%s: %v, %+v", sealed, err, got)
+	}
+	if IsSealed("w2/file", sealed) || IsSealed("w1/file", []byte(object)) || IsSealed("w1/file", nil) {
+		t.Error("what is not sealed, or is another file's, is taken for whole")
+	}
+	for i := range sealed {
+		for _, changed := range [][]byte{bytes.Clone(sealed), sealed[:i]} {
+			if len(changed) > i {
+				changed[i] ^= 1
+			}
+			if IsSealed("w1/file", changed) {
+				t.Errorf("%s is taken for whole", changed)
+			}
+		}
 	}
 }
 

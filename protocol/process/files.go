@@ -30,6 +30,7 @@ const (
 	FileWorkerLog = "worker.log" // last words of the worker itself
 	FileContact   = "contact"    // of a worker elsewhere: its time is that of the last contact, for daemons alone
 	DirAsks       = "q"          // open requests of a server, named by their place in its output
+	FileAsks      = "q.json"     // the names of the files that are in DirAsks, for daemons alone
 )
 
 // DirRegister is the register of a runtime directory, beside w/: a copy of the [Spec] of each

@@ -19,6 +19,9 @@ import (
 // FileTaken is in a worker's directory: the last write that the worker has taken. The worker has it
 // mapped, so that each write costs a store in memory and the file survives the worker.
 //
+// The directory here of a worker on another machine has such a file, too: of the daemon, with the last write that was
+// recorded for the worker since it said what it has taken.
+//
 // The file is one page. It holds the number twice, in words that bear the directory's name by a
 // checksum: what was damaged, or is another directory's, is noticed.
 const FileTaken = "taken"
@@ -57,6 +60,36 @@ func NewTaken(dir string) (*Taken, error) {
 		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), os.Remove(path))
 	}
 	return t, nil
+}
+
+// OpenTaken opens the file that an earlier process has made in the worker directory dir. If there is none, or none
+// that can be believed, it makes one for a worker that has taken write n.
+func OpenTaken(dir string, n int64) (*Taken, error) {
+	if _, err := ReadTaken(dir); err != nil {
+		t, err := NewTaken(dir)
+		if err == nil {
+			t.Set(n)
+		}
+		return t, err
+	}
+	f, err := ownfile.OpenFile(filepath.Join(dir, FileTaken), os.O_RDWR)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	t := &Taken{name: filepath.Base(dir)}
+	if t.page, err = unix.Mmap(int(f.Fd()), 0, takenSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
+		return nil, fmt.Errorf("%s: %w", f.Name(), err)
+	}
+	return t, nil
+}
+
+// Close ends the use of the file, which stays. A nil t has none.
+func (t *Taken) Close() {
+	if t != nil && t.page != nil {
+		_ = unix.Munmap(t.page)
+		t.page = nil
+	}
 }
 
 // Set records that write n is taken. It does not block. A nil t records nothing. Once the file was cut short it does nothing

@@ -55,9 +55,6 @@ type Record struct {
 	SecondSum uint32 `json:"second_sum"`
 }
 
-// keySum begins the last member of the first line: the checksum of what stands before it.
-const keySum = `,"sum":`
-
 // A Caller is what is kept of a [tool.Caller]: who may ask for the task, and which process
 // serves the call.
 type Caller struct {
@@ -131,9 +128,7 @@ func (r *Record) encode(second json.RawMessage) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encoding a task: %w", err)
 	}
-	b = b[:len(b)-1] // the brace
-	b = fmt.Appendf(b, "%s%d}", keySum, bulk.Sum(b))
-	return append(append(append(b, '\n'), second...), '\n'), nil
+	return append(append(append(bulk.Seal(r.ID, b), '\n'), second...), '\n'), nil
 }
 
 // errDamaged says that a file is not as it was written.
@@ -170,13 +165,12 @@ func readRecord(path string) (r Record, size int64, err error) {
 // decode decodes the first line of the file at path. It returns an error unless the line is as it was
 // written there.
 func (r *Record) decode(path string, first []byte) error {
-	i := bytes.LastIndex(first, []byte(keySum))
 	switch {
 	case json.Unmarshal(first, r) != nil, r.ID+".json" != filepath.Base(path):
 		return fmt.Errorf("%s: %w", path, errDamaged)
 	case r.Version != version:
 		return fmt.Errorf("%s: %w", path, errVersion)
-	case i < 0, string(first[i:]) != fmt.Sprintf("%s%d}", keySum, bulk.Sum(first[:i])):
+	case !bulk.IsSealed(r.ID, first):
 		return fmt.Errorf("%s: %w", path, errDamaged)
 	}
 	return nil
@@ -210,16 +204,19 @@ func Failure(f *fault.Record) json.RawMessage {
 	return b
 }
 
-// readTries is how often a file is read that cannot be read, as for a lack of descriptors.
-const readTries = 3
-
 // damaged returns the task whose file, at path, cannot be believed, for why. It has ended, since nobody can
 // carry it on. Who may ask for it is not known, and its id is a secret: whoever has that.
 func damaged(path string, why error) *task {
-	now := time.Now().UnixMilli()
+	at := time.Now()
 	if info, err := os.Lstat(path); err == nil {
-		now = info.ModTime().UnixMilli()
+		at = info.ModTime()
 	}
+	return lost(path, at, why)
+}
+
+// lost returns the task whose file, at path, is damaged or missing since about at, for why.
+func lost(path string, at time.Time, why error) *task {
+	now := at.UnixMilli()
 	f := fault.New(fault.OutcomeUnknown, fault.Host, mcp.ToolsCall,
 		"the record of the task cannot be believed: %v: whether the call had its effect is not known", why)
 	return &task{

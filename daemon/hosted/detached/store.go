@@ -83,7 +83,8 @@ func (t *task) changedLocked() {
 var errNoTask = errors.New("there is no such task")
 
 // Open reads the tasks in the directory dir, which need not exist. It leaves alone files of another
-// version. A task whose file is damaged has ended, and its outcome is unknown.
+// version. A task whose file is damaged has ended, and its outcome is unknown. While a file cannot be read for an
+// error that passes, Open waits, for [ownfile.PassingTime] over all.
 func Open(dir string, log *slog.Logger) (*Store, error) {
 	s := &Store{dir: dir, log: log, all: map[string]*task{}}
 	statedir.Sweep(dir, true)
@@ -91,13 +92,15 @@ func Open(dir string, log *slog.Logger) (*Store, error) {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("files of tasks: %w", err)
 	}
+	begun := time.Now()
 	for _, e := range entries {
 		if !strings.HasSuffix(e.Name(), ".json") {
 			continue
 		}
 		path := filepath.Join(dir, e.Name())
 		r, size, err := readRecord(path)
-		for try := 1; ownfile.Passes(err) && try < readTries; try++ {
+		for ownfile.Passes(err) && time.Since(begun) < ownfile.PassingTime {
+			time.Sleep(ownfile.PassingPause)
 			r, size, err = readRecord(path)
 		}
 		if errors.Is(err, errVersion) {
@@ -162,6 +165,18 @@ func (s *Store) Has(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.all[id] != nil && s.all[id].lost == nil
+}
+
+// Miss records that the file of a task is missing, if nothing is known of the task: its outcome is unknown.
+func (s *Store) Miss(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.all[id] != nil {
+		return
+	}
+	err := fmt.Errorf("%s: %w", s.path(id), os.ErrNotExist)
+	s.log.Error("the record of a task is missing: its outcome is unknown", "err", err)
+	s.all[id] = lost(s.path(id), time.Now(), err)
 }
 
 // Begin writes down a task. cancel ends its call; it must not block. The caller records that

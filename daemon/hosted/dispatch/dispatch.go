@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"time"
 
 	"holdline/daemon/calls"
@@ -485,8 +486,12 @@ func (r *request) isLarge(c *upstream.Call) bool {
 func (r *request) loadAnswer(c *upstream.Call) (tool.RemoteResult, error) {
 	a, err := r.hub.Answer(c)
 	if err != nil {
-		return tool.RemoteResult{}, fault.New(fault.InternalFailure, fault.Host, r.o.Operation(),
-			"the kept answer cannot be read: %v", err)
+		code := fault.InternalFailure
+		if errors.Is(err, calls.ErrDamaged) || errors.Is(err, fs.ErrNotExist) {
+			code = fault.OutcomeUnknown
+		}
+		return tool.RemoteResult{}, fault.New(code, fault.Host, r.o.Operation(),
+			"the call was made, and its kept answer cannot be read: %v", err)
 	}
 	proxied := Proxied(r.s, a.Error)
 	if down := upstream.IsDown(proxied); r.s.Entry().Remote && (down || proxied == nil && a.Fault == nil) {

@@ -55,9 +55,11 @@ func (d *Dispatcher) LoadTasks(dir string, recall Recall, whole bool) error {
 	return nil
 }
 
-// withdrawTasklessLocked gives up a detached call without a task: no client can ask for it.
+// withdrawTasklessLocked gives up a detached call without a task that can be believed. Its file was there before
+// the call was detached: a client that asks for it is told that its outcome is unknown.
 func (d *Dispatcher) withdrawTasklessLocked(c *upstream.Call) {
-	if c.Claim().IsDetached() && !d.Tasks.Has(tasks.ID(c.Key.Session, c.Key.N)) {
+	if id := tasks.ID(c.Key.Session, c.Key.N); c.Claim().IsDetached() && !d.Tasks.Has(id) {
+		d.Tasks.Miss(id)
 		d.withdrawLocked(c)
 	}
 }

@@ -31,8 +31,9 @@ type Process struct {
 	Questions []question.Kept
 	Lists     *listing.Memory // what it has listed; nil if that is not known
 	Alive     bool
-	Damage    error // why its records cannot be believed; nil if they can
-	LostFile  error // that files of answers or requests are missing or damaged; the records of their calls are doubtful
+	Damage    error    // why its records cannot be believed; nil if they can
+	LostAsks  []string // the names of the files of requests that are missing or damaged
+	LostFile  error    // that files of answers or requests are missing or damaged; the records of their calls are doubtful
 }
 
 // Loss returns what is lost with the records of a process of that spec.
@@ -135,7 +136,8 @@ func (p *Process) doubtAsked(lost map[string]error) {
 			delete(lost, p.Records[i].Name)
 		}
 	}
-	for _, why := range lost {
+	for id, why := range lost {
+		p.LostAsks = append(p.LostAsks, question.FileName(id))
 		p.LostFile = fmt.Errorf("a request of the server is lost: %w", why)
 		for i := range p.Records {
 			if r := &p.Records[i]; r.Kind == calls.KindCall {

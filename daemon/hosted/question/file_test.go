@@ -75,3 +75,50 @@ func TestReadStrange(t *testing.T) {
 		t.Errorf("the requests %q are read, want 1, 2 and 3", got.String())
 	}
 }
+
+// TestRequestFileMissing_RequestIsLost removes files of requests, one of them or all with their directory: each is
+// known to be lost. One that was removed since it had its answer is not; nor is any without the index, which
+// is on the safe side of another loss.
+func TestRequestFileMissing_RequestIsLost(t *testing.T) {
+	const request = `{"jsonrpc":"2.0","id":1,"method":"ping"}`
+	for name, c := range map[string]struct {
+		damage     func(dir string) error
+		kept, lost int
+	}{
+		"whole":        {func(string) error { return nil }, 2, 0},
+		"one missing":  {func(dir string) error { return os.Remove(filepath.Join(dir, process.DirAsks, "9.1")) }, 1, 1},
+		"all missing":  {func(dir string) error { return os.RemoveAll(filepath.Join(dir, process.DirAsks)) }, 0, 2},
+		"no index":     {func(dir string) error { return os.Remove(filepath.Join(dir, process.FileAsks)) }, 2, 0},
+		"a torn index": {func(dir string) error { return os.Truncate(filepath.Join(dir, process.FileAsks), 9) }, 2, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			log := slog.New(slog.NewTextHandler(t.Output(), nil))
+			dir := filepath.Join(t.TempDir(), "w1")
+			if err := os.Mkdir(dir, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			for _, file := range []string{"9.1", "10.0", "11.0", "11.0"} { // the last one is written again
+				if err := Write(dir, file, []byte(request), Shown{}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			Remove(dir, []string{"11.0"}, log)
+			if err := c.damage(dir); err != nil {
+				t.Fatal(err)
+			}
+			kept, lost, err := Read(dir, false, log)
+			if err != nil || len(kept) != c.kept || len(lost) != c.lost {
+				t.Errorf("kept %d, lost %v, %v, want %d and %d", len(kept), lost, err, c.kept, c.lost)
+			}
+			for id, why := range lost {
+				if !strings.Contains(why.Error(), filepath.Join(dir, process.DirAsks, FileName(id))) {
+					t.Errorf("%s is lost by %v", id, why)
+				}
+			}
+			Remove(dir, []string{"9.1", "10.0"}, log)
+			if kept, lost, err := Read(dir, false, log); err != nil || len(kept)+len(lost) != 0 {
+				t.Errorf("once all are removed: %v, %v, %v", kept, lost, err)
+			}
+		})
+	}
+}

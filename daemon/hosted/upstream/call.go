@@ -264,20 +264,23 @@ var errUnwanted = errors.New("no client waits for the answer")
 func (h *Hub) Answer(c *Call) (calls.Answer, error) {
 	h.Mu.Lock()
 	a, u, write := c.Answer, c.Up, c.write
+	size, sum := c.FileSum()
 	h.Mu.Unlock()
 	if a.IsZero() {
-		return calls.ReadAnswer(u.Dir, write)
+		return calls.ReadAnswer(u.Dir, write, size, sum)
 	}
 	return a, nil
 }
 
 // FileLocked returns where in a file the result is; nil if that is unknown. hub.Mu must be held.
 func (c *Call) FileLocked() *bulk.File {
-	off, size, ok := c.ResultInFile()
+	at, ok := c.ResultInFile()
 	if !ok || c.Up == nil {
 		return nil
 	}
-	return &bulk.File{Path: calls.AnswerFile(c.Up.Dir, c.write), Offset: off, Size: size}
+	return &bulk.File{
+		Path: calls.AnswerFile(c.Up.Dir, c.write), Offset: at.Offset, Size: at.Size, Changed: at.Changed,
+	}
 }
 
 // RefLocked returns the name "worker:write"; a process must have the call. hub.Mu must be held.

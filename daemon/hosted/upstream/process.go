@@ -94,6 +94,7 @@ type Guarded struct {
 	internal  map[int64]*inquiry // the daemon's own requests
 	records   records.Records    // which of them are not needed any more
 	questions question.Set       // its requests to its client
+	lostAsks  []string           // names of the files of those that are lost, as long as calls are doubtful for them
 }
 
 // NewProcess returns a process in the state [stage.Starting], whose worker has the directory dir.

@@ -161,6 +161,19 @@ func (u *Process) DoubtLocked(all bool, f *fault.Record) {
 	}
 }
 
+// MissLocked records that requests of the server are lost, by the names of their files. The caller must hold hub.Mu.
+func (u *Process) MissLocked(names []string) { u.lostAsks = names }
+
+// hasDoubtfulLocked reports whether the process has a call whose record is doubtful. The caller must hold hub.Mu.
+func (u *Process) hasDoubtfulLocked() bool {
+	for _, c := range u.Calls {
+		if c.Doubtful {
+			return true
+		}
+	}
+	return false
+}
+
 // sureLocked closes u.unsure, if it is open. The caller must hold hub.Mu.
 func (u *Process) sureLocked() {
 	if u.unsure != nil {

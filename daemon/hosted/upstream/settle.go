@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"os"
 	"time"
 
 	"holdline/daemon/calls"
@@ -9,6 +10,7 @@ import (
 	"holdline/daemon/hosted/stage"
 	"holdline/daemon/lines"
 	"holdline/daemon/supervisor"
+	"holdline/protocol"
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/jsonrpc"
 )
@@ -48,7 +50,11 @@ func (u *Process) settle(w *supervisor.Worker) time.Duration {
 	}
 	w.Ack(ack)
 	calls.RemoveAnswers(u.Dir, files)
-	question.Remove(u.Dir, names, u.Log)
+	if len(names) > 0 {
+		u.asking.Lock()
+		question.Remove(u.Dir, names, u.Log)
+		u.asking.Unlock()
+	}
 	return next
 }
 
@@ -61,7 +67,11 @@ func (u *Process) dispensable() (forget, files []int64, names []string) {
 		u.EndLocked()
 	}
 	forget, files = u.records.Take()
-	return forget, files, u.questions.TakeSettled()
+	names = u.questions.TakeSettled()
+	if u.lostAsks != nil && !u.hasDoubtfulLocked() { // a daemon after this one doubts no other calls for them
+		names, u.lostAsks = append(names, u.lostAsks...), nil
+	}
+	return forget, files, names
 }
 
 // writeDown writes the content of a line, an answer or a request, to a file, so that the worker
@@ -86,7 +96,7 @@ func (u *Process) spool(c *Call) error {
 	faultpoint.At("hosted.spooled")
 	u.hub.Mu.Lock()
 	defer u.hub.Mu.Unlock()
-	u.hub.spooledLocked(c.Key.Session, c.Written(size, err))
+	u.hub.spooledLocked(c.Key.Session, c.Written(size, sum, err))
 	return err
 }
 
@@ -100,10 +110,16 @@ func (u *Process) fileLocked(c *Call, msg *jsonrpc.Message, l *lines.Line) bool 
 		defer u.hub.Mu.Lock() // after a panic, too: the caller unlocks it
 		f()
 	}
+	path, size, sum := calls.AnswerFile(u.Dir, write), int64(len(l.Text)), uint32(0)
+	var info os.FileInfo
 	var err error
 	unlocked(func() {
-		if err = l.Keep(calls.AnswerFile(u.Dir, write)); err == nil {
-			err = w.Filed(write, int64(len(l.Text)), calls.AnswerSum(u.Dir, write, l.Text))
+		if err = l.Keep(path); err == nil {
+			info, err = os.Lstat(path)
+		}
+		if err == nil {
+			sum = calls.AnswerSum(u.Dir, write, l.Text)
+			err = w.Filed(write, size, sum)
 		}
 		faultpoint.At("hosted.filed")
 	})
@@ -114,8 +130,9 @@ func (u *Process) fileLocked(c *Call, msg *jsonrpc.Message, l *lines.Line) bool 
 	case err != nil:
 		return false
 	}
-	at := jsonrpc.Offset(l.Text, msg.Result)
-	u.hub.spooledLocked(c.Key.Session, c.Filed(int64(len(l.Text)), int64(at), len(msg.Result)))
+	u.hub.spooledLocked(c.Key.Session, c.Filed(size, sum, protocol.Span{
+		Offset: int64(jsonrpc.Offset(l.Text, msg.Result)), Size: int64(len(msg.Result)), Changed: info.ModTime().UnixNano(),
+	}))
 	u.settledLocked(c)
 	return true
 }
