@@ -14,11 +14,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"holdline/daemon/adapter/engine"
 	"holdline/daemon/consult/answer"
 	"holdline/daemon/consult/jobdir"
 	"holdline/daemon/hosted/private"
 	"holdline/daemon/program"
 	"holdline/daemon/tool"
+	"holdline/protocol/bulk"
 	"holdline/protocol/fault"
 	"holdline/protocol/process"
 )
@@ -661,7 +663,11 @@ func TestOrphans(t *testing.T) {
 		if name == "" {
 			return
 		}
-		if err := os.WriteFile(filepath.Join(w.dir, id, name), []byte(data), 0o600); err != nil {
+		sealed := data
+		if name == jobdir.FileJob {
+			sealed = string(bulk.Seal(engine.SealName(id, name), []byte(data)))
+		}
+		if err := os.WriteFile(filepath.Join(w.dir, id, name), []byte(sealed), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}

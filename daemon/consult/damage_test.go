@@ -25,7 +25,12 @@ var damages = map[string]func(path string, whole []byte) error{
 	"missing": func(path string, _ []byte) error { return os.Remove(path) },
 	"emptied": func(path string, _ []byte) error { return os.WriteFile(path, nil, 0o600) },
 	"half":    func(path string, b []byte) error { return os.WriteFile(path, b[:len(b)/2], 0o600) },
-	"NULs":    func(path string, b []byte) error { return os.WriteFile(path, make([]byte, len(b)), 0o600) },
+	"one bit": func(path string, b []byte) error {
+		b = bytes.Clone(b)
+		b[bytes.LastIndex(b, []byte(`":"`))+len(`":"`)] ^= 1 // it stays JSON
+		return os.WriteFile(path, b, 0o600)
+	},
+	"NULs": func(path string, b []byte) error { return os.WriteFile(path, make([]byte, len(b)), 0o600) },
 	"other JSON": func(path string, _ []byte) error {
 		return os.WriteFile(path, []byte(`{"version":1}`), 0o600)
 	},

@@ -274,7 +274,7 @@ func (p *fakeProcess) cancelled() {
 	p.out.Job = filepath.Base(p.dir)
 	p.out.Answer, p.out.Partial = said.Text, said.Text != ""
 	p.out.Fault = fault.New(fault.Cancelled, fault.Engine, operation, "cancelled")
-	if err := os.WriteFile(filepath.Join(p.dir, engine.FileOutcome), jsonrpc.Encode(p.out), 0o600); err != nil {
+	if err := jobdir.Write(p.dir, engine.FileOutcome, p.out); err != nil {
 		panic(err)
 	}
 	p.exit(0)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -46,7 +47,11 @@ func (m *Manager) load() error {
 		}
 	}
 	if m.ledger, err = budget.Read(m.opt.Ledger, time.Now()); err != nil {
-		m.opt.Log.Error("budgets of today count as used up", "err", err)
+		if m.ledger.IsLost(time.Now()) {
+			m.opt.Log.Error("budgets of today count as used up", "err", err)
+		} else {
+			m.opt.Log.Warn("what consults have cost is known by a copy of its file", "err", err)
+		}
 		m.writeLedger(true) // so that the day is known to the next daemon, too
 	}
 	if len(m.unread) > 0 {
@@ -195,14 +200,21 @@ func (m *Manager) left(dir string, f *fault.Record) (engine.Outcome, time.Time) 
 	if err == nil {
 		return out, time.UnixMilli(out.EndedUnixMS)
 	}
-	if !errors.Is(err, os.ErrNotExist) {
-		m.opt.Log.Error("outcome of a consult cannot be read", "dir", dir, "err", err)
-	}
+	m.nameOutcome(f, err)
 	out = engine.Outcome{Fault: f}
 	if said, err := engine.ReadTranscript(dir); err == nil {
 		out.Answer, out.Partial, out.Session, out.CostUSD = said.Text, said.Text != "", said.Session, said.CostUSD
 	}
 	return out, time.Now()
+}
+
+// nameOutcome adds to the fault of a consult that its outcome.json cannot be read, for err, if there is one.
+func (m *Manager) nameOutcome(f *fault.Record, err error) {
+	if errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	m.opt.Log.Error("outcome of a consult cannot be read", "err", err)
+	f.Fault.Detail += fmt.Sprintf("; what its process wrote down cannot be read: %v", err)
 }
 
 // resume goes on with the jobs of earlier daemons, the oldest first.

@@ -3,9 +3,7 @@ package consult
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -197,11 +195,13 @@ func (m *Manager) outcome(j *Job, e *private.End, action calls.Action) engine.Ou
 	switch {
 	case e.Generation > 0:
 	case j.adopted:
-		if out, err := jobdir.ReadOutcome(j.Dir); err == nil { // it counts, whatever became of the worker
-			return out
+		out, err := jobdir.ReadOutcome(j.Dir)
+		if err != nil { // else it counts, whatever became of the worker
+			out = engine.Outcome{Fault: fault.New(fault.OutcomeUnknown, fault.Worker, operation,
+				"the consult was begun by an earlier daemon, and what became of it is not known: %v", e.Err)}
+			m.nameOutcome(out.Fault, err)
 		}
-		return engine.Outcome{Fault: fault.New(fault.OutcomeUnknown, fault.Worker, operation,
-			"the consult was begun by an earlier daemon, and what became of it is not known: %v", e.Err)}
+		return out
 	default:
 		return engine.Outcome{Fault: fault.From(e.Err, fault.Worker, operation)}
 	}
@@ -213,10 +213,8 @@ func (m *Manager) outcome(j *Job, e *private.End, action calls.Action) engine.Ou
 		if json.Unmarshal(e.Result, &result) == nil && result.Outcome.Version == engine.Version {
 			out = result.Outcome
 		} else {
-			if !errors.Is(err, fs.ErrNotExist) {
-				m.opt.Log.Error("outcome of a consult cannot be read", "consult", j.Rec.ID, "err", err)
-			}
 			out = m.reconstruct(j, e, action)
+			m.nameOutcome(out.Fault, err)
 		}
 	}
 	if out.Fault != nil && out.Fault.Fault.Generation == 0 {

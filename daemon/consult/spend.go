@@ -103,6 +103,7 @@ func (m *Manager) writeLedger(damaged bool) {
 	m.ledgerFile.Lock()
 	defer m.ledgerFile.Unlock()
 	m.mu.Lock()
+	m.ledger.Writes++
 	ledger := m.ledger.Clone()
 	m.mu.Unlock()
 	if err := ledger.Write(m.opt.Ledger); err != nil {

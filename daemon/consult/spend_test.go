@@ -290,7 +290,7 @@ func TestAudit(t *testing.T) {
 	}
 }
 
-// TestLedgerDamaged_ConsultsWithABudgetWait checks that a daemon which finds the file of costs damaged names it,
+// TestLedgerDamaged_ConsultsWithABudgetWait checks that a daemon which finds both files of costs damaged names one,
 // refuses consults that have a budget until midnight or until the file is removed, also after a restart, and
 // makes the others.
 func TestLedgerDamaged_ConsultsWithABudgetWait(t *testing.T) {
@@ -320,8 +320,10 @@ func TestLedgerDamaged_ConsultsWithABudgetWait(t *testing.T) {
 		}
 		damage := func() {
 			t.Helper()
-			if err := os.WriteFile(w.opt.Ledger, []byte("{"), 0o600); err != nil {
-				t.Fatal(err)
+			for _, file := range []string{w.opt.Ledger, w.opt.Ledger + ".copy"} {
+				if err := os.WriteFile(file, []byte("{"), 0o600); err != nil {
+					t.Fatal(err)
+				}
 			}
 			next()
 		}

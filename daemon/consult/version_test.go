@@ -16,6 +16,7 @@ import (
 	"holdline/daemon/consult/jobdir"
 	"holdline/daemon/tool"
 	"holdline/protocol/bootclock"
+	"holdline/protocol/bulk"
 	"holdline/protocol/fault"
 	"holdline/protocol/process"
 )
@@ -70,6 +71,9 @@ func TestUnknownVersion(t *testing.T) {
 		for name, text := range files {
 			if strings.Contains(text, "%") {
 				text = fmt.Sprintf(text, id)
+			}
+			if name != process.FileState && name != process.FileSpec {
+				text = string(bulk.Seal(engine.SealName(dir, name), []byte(text)))
 			}
 			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 				t.Fatal(err)

@@ -18,6 +18,7 @@ import (
 	"holdline/daemon/adapter/engine"
 	"holdline/daemon/consult/jobdir"
 	"holdline/protocol/bootclock"
+	"holdline/protocol/bulk"
 	"holdline/protocol/fault"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/process"
@@ -41,6 +42,9 @@ func jobFiles(
 		t.Fatal(err)
 	}
 	for name, content := range files {
+		if name == engine.FileOutcome {
+			content = string(bulk.Seal(engine.SealName(dir, name), []byte(content)))
+		}
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}

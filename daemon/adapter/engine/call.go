@@ -2,6 +2,7 @@ package engine
 
 import (
 	"encoding/json"
+	"path/filepath"
 	"time"
 
 	"holdline/protocol/fault"
@@ -24,6 +25,9 @@ const (
 	FileTranscript = "transcript.jsonl"
 	FileOutcome    = "outcome.json"
 )
+
+// SealName returns the name to which the checksum of a file of a consult's directory is bound: see package bulk.
+func SealName(dir, file string) string { return filepath.Base(dir) + "/" + file }
 
 // Params are the arguments of [Tool]. Only the prompt is required.
 type Params struct {

@@ -127,7 +127,65 @@ func TestAfford(t *testing.T) {
 	}
 }
 
-// TestLedgerDamaged_NoBudgetGrowsBack damages the file of costs in each way: it is said, and on that day nothing
+// TestLedgerDamagedOnce_NothingIsForgotten damages one of the two files of costs in each way: what was spent is
+// known by the other one. It is said, if that is the copy, and the next daemon has two good files again.
+func TestLedgerDamagedOnce_NothingIsForgotten(t *testing.T) {
+	for name, damage := range map[string]func(path string, old []byte) error{
+		"missing":     func(path string, _ []byte) error { return os.Remove(path) },
+		"emptied":     func(path string, _ []byte) error { return os.Truncate(path, 0) },
+		"an old copy": func(path string, old []byte) error { return os.WriteFile(path, old, 0o600) },
+		"a directory": func(path string, _ []byte) error { return errors.Join(os.Remove(path), os.Mkdir(path, 0o700)) },
+	} {
+		for _, second := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, the copy: %t", name, second), func(t *testing.T) {
+				path := filepath.Join(t.TempDir(), "spent.json")
+				var spent Ledger
+				write := func() []byte {
+					t.Helper()
+					spent.Writes++
+					spent.Add(Cost{Identity: "a", Session: "one", USD: new(5.0), Ended: noon}, noon)
+					if err := spent.Write(path); err != nil {
+						t.Fatal(err)
+					}
+					b, err := os.ReadFile(path)
+					if err != nil {
+						t.Fatal(err)
+					}
+					return b
+				}
+				old := write()
+				write()
+				damaged := path
+				if second {
+					damaged = copyOf(path)
+				}
+				if err := damage(damaged, old); err != nil {
+					t.Fatal(err)
+				}
+				l, err := Read(path, noon)
+				if (err == nil) != second || err != nil && !strings.Contains(err.Error(), path) {
+					t.Errorf("read: %v", err)
+				}
+				if l.Lost != "" || l.Identities["a"].USD != 10 || l.Sessions["one"].Consults != 2 {
+					t.Errorf("what is known: %+v", l)
+				}
+				if name == "a directory" {
+					return
+				}
+				if err := l.Write(path); err != nil {
+					t.Fatal(err)
+				}
+				for _, file := range []string{path, copyOf(path)} {
+					if l, err := read(file); err != nil || l.Identities["a"].USD != 10 {
+						t.Errorf("%s is %+v, %v", file, l, err)
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestLedgerDamaged_NoBudgetGrowsBack damages both files of costs in each way: it is said, and on that day nothing
 // is left of any budget, also for the next daemon; consults without a budget go on. A file that the user has
 // removed begins anew, and so does the next day.
 func TestLedgerDamaged_NoBudgetGrowsBack(t *testing.T) {
@@ -155,7 +213,7 @@ func TestLedgerDamaged_NoBudgetGrowsBack(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := damage(path, text); err != nil {
+			if err := errors.Join(damage(path, bytes.Clone(text)), damage(copyOf(path), text)); err != nil {
 				t.Fatal(err)
 			}
 			l, err := Read(path, noon)

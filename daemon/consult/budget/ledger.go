@@ -46,8 +46,9 @@ type Ledger struct {
 	Sessions   map[string]Spent `json:"sessions"`   // ever, by hash
 	// Lost is the day on which the file was found damaged: what was spent before is not known. On that day
 	// each budget counts as used up.
-	Lost string `json:"lost,omitempty"`
-	Sum  string `json:"sum"` // of all the rest, set by [Ledger.Write]
+	Lost   string `json:"lost,omitempty"`
+	Writes int64  `json:"writes"` // counted by who writes it: of two files the one with more is newer
+	Sum    string `json:"sum"`    // of all the rest, set by [Ledger.Write]
 }
 
 // sum returns a sum of the ledger: one wrong bit must not make a budget larger.
@@ -69,22 +70,44 @@ const readTries = 3
 // midnight.
 func day(t time.Time) string { return t.Local().Format(time.DateOnly) }
 
-// Read returns the ledger that earlier daemons have written. A file that is missing gives an empty one: the
-// user may remove it. One that is damaged or cannot be read gives an error, and a ledger in which the day of
-// now is lost; the daemon starts all the same.
+// copyOf returns the path of the copy of the file at path, which has the same content.
+func copyOf(path string) string { return path + ".copy" }
+
+// Read returns the ledger that earlier daemons have written, in two files of which one is enough. If the first
+// one is missing, damaged, older than the copy, or cannot be read, Read returns what the copy says, with an
+// error. If neither can be believed, it returns an error, and a ledger in which the day of now is lost; the
+// daemon starts all the same.
+//
+// Where there is neither, nothing was spent. So it is if the first file is missing and the copy cannot be believed or
+// says that the day is lost: users are told to remove the first one to begin anew.
 func Read(path string, now time.Time) (Ledger, error) {
+	first, err := read(path)
+	second, copyErr := read(copyOf(path))
+	absent := errors.Is(err, fs.ErrNotExist)
+	switch {
+	case err == nil && (copyErr != nil || first.Writes >= second.Writes):
+		return first, nil
+	case absent && (copyErr != nil || second.IsLost(now)):
+		return Ledger{Writes: second.Writes}, nil
+	case copyErr != nil || second.IsLost(now):
+		return Ledger{Lost: day(now), Writes: second.Writes}, err
+	case err == nil:
+		err = fmt.Errorf("%s is older than its copy", path)
+	}
+	return second, err
+}
+
+// read returns the ledger in one file.
+func read(path string) (l Ledger, err error) {
 	b, err := ownfile.Read(path, ownfile.MaxDocument)
-	for try := 1; err != nil && !errors.Is(err, fs.ErrNotExist) && try < readTries; try++ {
+	for try := 1; ownfile.Passes(err) && try < readTries; try++ {
 		b, err = ownfile.Read(path, ownfile.MaxDocument)
 	}
-	var l Ledger
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return l, nil
 	case err != nil:
-		return Ledger{Lost: day(now)}, fmt.Errorf("what consults have cost cannot be read: %w", err)
+		return l, fmt.Errorf("what consults have cost cannot be read: %w", err)
 	case json.Unmarshal(b, &l) != nil || l.Sum != l.sum():
-		return Ledger{Lost: day(now)}, fmt.Errorf("%s: %w", path, ErrDamaged)
+		return Ledger{}, fmt.Errorf("%s: %w", path, ErrDamaged)
 	}
 	return l, nil
 }
@@ -92,7 +115,7 @@ func Read(path string, now time.Time) (Ledger, error) {
 // IsLost reports whether what was spent on the day of now is not known.
 func (l *Ledger) IsLost(now time.Time) bool { return l.Lost == day(now) }
 
-// Write replaces the file of the ledger. Call it before the booked answers are removed. A
+// Write replaces the file of the ledger, and then its copy. Call it before the booked answers are removed. A
 // daemon that dies in between counts these twice; the other order could count them not at
 // all.
 func (l *Ledger) Write(path string) error {
@@ -101,7 +124,8 @@ func (l *Ledger) Write(path string) error {
 	if err != nil {
 		return err
 	}
-	return statedir.WriteFile(path, append(b, '\n'))
+	b = append(b, '\n')
+	return errors.Join(statedir.WriteFile(path, b), statedir.WriteFile(copyOf(path), b))
 }
 
 // Add books the cost of an answer that is about to be removed. If there are too many
@@ -119,7 +143,9 @@ func (l *Ledger) Add(c Cost, now time.Time) {
 
 // Clone returns a copy that shares nothing with l.
 func (l *Ledger) Clone() *Ledger {
-	return &Ledger{Day: l.Day, Identities: maps.Clone(l.Identities), Sessions: maps.Clone(l.Sessions), Lost: l.Lost}
+	c := *l
+	c.Identities, c.Sessions = maps.Clone(l.Identities), maps.Clone(l.Sessions)
+	return &c
 }
 
 // With returns a ledger with more costs: what identities have spent today, and sessions

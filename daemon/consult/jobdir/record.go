@@ -13,6 +13,7 @@
 package jobdir
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -31,6 +32,7 @@ import (
 	"holdline/daemon/statedir"
 	"holdline/daemon/tasks"
 	"holdline/protocol/bootclock"
+	"holdline/protocol/bulk"
 	"holdline/protocol/lockcheck"
 	"holdline/protocol/ownfile"
 	"holdline/protocol/process"
@@ -183,16 +185,26 @@ func (rec *Record) Write(dir string) error { return Write(dir, FileJob, rec) }
 // know. Such a file stays as it is: the program that wrote it may come back.
 var ErrVersion = errors.New("a version that this program does not know")
 
+// errDamaged says that a file is not as it was written.
+var errDamaged = errors.New("is damaged: it is not as it was written")
+
 // Read decodes a JSON file of a job's directory into v, whose version it then finds in
-// version. Any version but known is an error that wraps [ErrVersion]. Each error says which
-// file it was.
+// version. Any version but known is an error that wraps [ErrVersion]. A file that is not as [Write] has made
+// it for this job is an error, too. Each error says which file it was.
 func Read(dir, name string, v any, version *int, known int) error {
 	path := filepath.Join(dir, name)
-	if err := ownfile.ReadJSON(path, v); err != nil {
+	b, err := ownfile.Read(path, ownfile.MaxDocument)
+	if err != nil {
 		return err
+	}
+	if err := json.Unmarshal(b, v); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
 	}
 	if *version != known {
 		return unknownVersion(path, fmt.Errorf("%d, this one takes %d", *version, known))
+	}
+	if !bulk.IsSealed(engine.SealName(dir, name), bytes.TrimSuffix(b, []byte("\n"))) {
+		return fmt.Errorf("%s %w", path, errDamaged)
 	}
 	return nil
 }
@@ -210,7 +222,7 @@ func Write(dir, name string, v any) error {
 	if err != nil {
 		return fmt.Errorf("encoding %s: %w", name, err)
 	}
-	return statedir.WriteFile(filepath.Join(dir, name), append(b, '\n'))
+	return statedir.WriteFile(filepath.Join(dir, name), append(bulk.Seal(engine.SealName(dir, name), b), '\n'))
 }
 
 // Remove removes the directory of a job. It removes job.json first. If the daemon dies

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"holdline/daemon/statedir"
+	"holdline/protocol/bulk"
 	"holdline/protocol/ownfile"
 )
 
@@ -152,13 +153,16 @@ func read(f *os.File) (list []Message, whole bool, err error) {
 		return nil, false, err
 	}
 	for line := range bytes.Lines(b) {
-		var m Message
-		if json.Unmarshal(line, &m) == nil { // of the last line, no more than its end may be missing
+		var m Message // of the last line, no more than its end may be missing; what is no message is not said
+		if bulk.IsSealed(sealName(f), bytes.TrimSuffix(line, []byte("\n"))) && json.Unmarshal(line, &m) == nil {
 			list = append(list, m)
 		}
 	}
 	return list, len(b) == 0 || b[len(b)-1] == '\n', nil
 }
+
+// sealName returns the name to which the checksums of the lines of the open file are bound.
+func sealName(f *os.File) string { return filepath.Base(filepath.Dir(f.Name())) + "/" + File }
 
 // write appends a line to the disk. A line that is not whole ends in front of it.
 func write(f *os.File, whole bool, m Message) error {
@@ -167,6 +171,7 @@ func write(f *os.File, whole bool, m Message) error {
 	if err != nil {
 		return err
 	}
+	b = bulk.Seal(sealName(f), b)
 	if !whole {
 		b = append([]byte{'\n'}, b...)
 	}

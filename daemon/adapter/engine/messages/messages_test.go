@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"holdline/daemon/adapter/engine/messages"
+	"holdline/protocol/bulk"
 )
 
 func add(t *testing.T, dir, id string) {
@@ -98,7 +99,8 @@ func TestMessageWithoutLineEnd(t *testing.T) {
 	t.Parallel()
 	for line, closed := range map[string]bool{`{"id":"a","text":"x","at":1}`: false, `{"at":1,"closed":true}`: true} {
 		dir := t.TempDir()
-		if err := os.WriteFile(filepath.Join(dir, messages.File), []byte(line), 0o600); err != nil {
+		sealed := bulk.Seal(filepath.Base(dir)+"/"+messages.File, []byte(line))
+		if err := os.WriteFile(filepath.Join(dir, messages.File), sealed, 0o600); err != nil {
 			t.Fatal(err)
 		}
 		err := messages.Add(dir, messages.Message{ID: "a", Text: "x"})
@@ -115,6 +117,45 @@ func TestMessageWithoutLineEnd(t *testing.T) {
 		if list, err := messages.Read(dir, 0); err != nil || len(list) != want {
 			t.Errorf("behind %s: %v, %v", line, list, err)
 		}
+	}
+}
+
+// TestFileOfMessagesDamaged_NothingFalseIsSaid checks that neither a message with a wrong letter nor the line of
+// another file is taken for one that was said.
+func TestFileOfMessagesDamaged_NothingFalseIsSaid(t *testing.T) {
+	t.Parallel()
+	dir, other := t.TempDir(), t.TempDir()
+	for _, id := range []string{"a", "b", "c"} {
+		add(t, dir, id)
+		add(t, other, id)
+	}
+	path := filepath.Join(dir, messages.File)
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string]string{
+		string(b): "text of a, text of b, text of c",
+		strings.Replace(string(b), "text of b", "text of d", 1): "text of a, text of c",
+		`{"consult_id":"x","state":"done"}` + "\n":               "",
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		list, err := messages.Read(dir, 0)
+		var said []string
+		for _, m := range list {
+			said = append(said, m.Text)
+		}
+		if got := strings.Join(said, ", "); err != nil || got != want {
+			t.Errorf("said is %q, %v, want %q", got, err, want)
+		}
+	}
+	if err := os.Rename(filepath.Join(other, messages.File), path); err != nil {
+		t.Fatal(err)
+	}
+	if list, err := messages.Read(dir, 0); err != nil || len(list) != 0 {
+		t.Errorf("of another consult: %+v, %v", list, err)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"holdline/daemon/gitguard"
 	"holdline/daemon/sandbox"
 	"holdline/daemon/statedir"
+	"holdline/protocol/bulk"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/jsonrpc"
@@ -142,7 +143,7 @@ func runOnce(ctx context.Context, o *Options, params engine.Params, report repor
 	out.Job = filepath.Base(params.Dir)
 	// The daemon reads the file first, so it must be there before the result line.
 	if err := statedir.WriteFile(filepath.Join(params.Dir, engine.FileOutcome),
-		append(jsonrpc.Encode(out), '\n')); err != nil {
+		append(bulk.Seal(engine.SealName(params.Dir, engine.FileOutcome), jsonrpc.Encode(out)), '\n')); err != nil {
 		o.Log.ErrorContext(ctx, "outcome cannot be written", "err", err)
 		out.Unwritten = append(out.Unwritten, engine.FileOutcome)
 	}
