@@ -302,6 +302,7 @@ func (w *Worker) attached(c *client, hello *workerwire.InitializeResult, a *work
 	w.c, w.pid, w.child, w.secrets = c, hello.PID, hello.ChildPID, a.Secrets
 	w.last = max(w.last, a.Acked)
 	w.next = a.LastWrite + 1
+	w.mark.Set(a.LastWrite)
 	for wr := range w.inFlight {
 		wr.void = wr.void || wr.id > a.LastWrite
 	}

@@ -104,6 +104,7 @@ type Worker struct {
 	downSince time.Time    // when the last connection was lost; zero before
 
 	journal *calls.Journal // used with the token of writes, but for Forget
+	mark    *process.Taken // of the last write to a worker elsewhere; nil for one here; guarded by mu once it begins
 	records []calls.Record // of the writes before, to be filled again by record; used with that token
 	cancel  context.CancelFunc
 }
@@ -262,6 +263,11 @@ func (w *Worker) begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if w.spec.Far != nil && journal.Damage() == nil { // one here is marked by the worker itself
+		if w.mark, err = process.OpenTaken(w.dir, journal.Covers()); err != nil {
+			w.sup.log.Warn("the last write to a worker elsewhere cannot be marked", "worker", w.spec.ID, "err", err)
+		}
+	}
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	w.mu.Lock()
 	w.journal = journal
@@ -291,12 +297,14 @@ func (w *Worker) begin(ctx context.Context) error {
 	if err != nil && !errors.Is(err, errDead) {
 		cancel()
 		_ = journal.Close()
+		w.mark.Close()
 		return err
 	}
 	s.wg.Go(func() {
 		w.keepConnected(life, c)
 		w.writes <- struct{}{} // the journal has no user any more
 		_ = journal.Close()
+		w.mark.Close()
 		s.unregister(w)
 		close(w.done)
 	})

@@ -365,6 +365,7 @@ func (w *Worker) record(c *client, writes []*write) (err error) {
 	}
 	faultpoint.At("write.recorded")
 	if err == nil {
+		w.markSent(c, writes[len(writes)-1].id)
 		return nil
 	}
 	for _, wr := range writes {
@@ -376,6 +377,19 @@ func (w *Worker) record(c *client, writes []*write) (err error) {
 		w.next = writes[0].id
 	}
 	return err
+}
+
+// markSent marks the last write that is about to be sent on c to a worker elsewhere, so that its record is missed if it
+// is lost: should that worker die, its own mark is lost with it.
+func (w *Worker) markSent(c *client, id int64) {
+	if w.mark == nil {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.c == c { // else the next attach says what was taken
+		w.mark.Set(id)
+	}
 }
 
 // errDisowned is the reason of writes that a daemon no longer makes, since another may be at work.

@@ -23,6 +23,7 @@ import (
 	"holdline/daemon/service"
 	"holdline/daemon/shellword"
 	"holdline/daemon/statedir"
+	"holdline/daemon/supervisor/workdirs"
 	"holdline/daemon/userenv"
 	"holdline/protocol/control"
 	"holdline/protocol/ownfile"
@@ -53,6 +54,7 @@ func checkMachine(ctx context.Context, o *Options) []Finding {
 	found = append(found, checkDisk("disk of the state directory", o.StateDir, leastState),
 		checkDisk("disk of the runtime directory", run, leastRuntime),
 		checkLock(run, "daemon"), checkLock(o.StateDir, "state"), checkLog(o.StateDir))
+	found = append(found, checkNotes(o.StateDir)...)
 	return append(found, o.checkOrphans(ctx, run)...)
 }
 
@@ -166,6 +168,8 @@ func (o *Options) checkPrograms(path string) []Finding {
 	var found []Finding
 	around := resolve.Around{Environ: userenv.WithPath(o.Environ, path), Home: o.Home, Root: o.Home}
 	around.Variables, _ = envfile.Read(envfile.Path(o.Config)) // the start of a server reports the error
+	found = append(found, checkEmptied("variables of all servers", envfile.Path(o.Config))...)
+	found = append(found, checkEmptied("variables of consults", o.Loaded.Consult.EnvFile)...)
 	for _, name := range slices.Sorted(maps.Keys(o.Loaded.Servers)) {
 		s, _ := o.Loaded.Server(name)
 		if !s.Enabled {
@@ -178,10 +182,22 @@ func (o *Options) checkPrograms(path string) []Finding {
 		around.EnvFile = nil
 		if s.EnvFile != "" {
 			around.EnvFile, _ = envfile.Read(s.EnvFile)
+			found = append(found, checkEmptied("variables of server "+s.Name, s.EnvFile)...)
 		}
 		found = append(found, o.checkProgram(s, around, path))
 	}
 	return found
+}
+
+// checkEmptied looks whether a file of variables is there and empty, as an editor or a full disk can leave it. The
+// path is "" if there is to be none.
+func checkEmptied(check, path string) []Finding {
+	info, err := os.Stat(path)
+	if path == "" || err != nil || info.Size() > 0 {
+		return nil // the start of a server reports the error
+	}
+	return []Finding{Finding{Check: check}.with(Problem, path+" is empty", "nothing gets a variable from it",
+		"write its variables into it again; if it is to have none, remove it, or write a comment into it: # none")}
 }
 
 // checkCommands looks for the programs that print secrets of a server. It runs none of them: they may
@@ -308,6 +324,16 @@ func checkLog(dir string) Finding {
 		fix = moveAway(path)
 	}
 	return f.with(Problem, fmt.Sprintf("%s cannot be opened: %v", path, err), why, fix)
+}
+
+// checkNotes looks for damaged notes of workers on other machines in the state directory dir.
+func checkNotes(dir string) (found []Finding) {
+	for _, err := range workdirs.DamagedNotes(dir) {
+		found = append(found, Finding{Check: "worker elsewhere"}.with(Problem, err.Error(),
+			"it says on which machine a worker may run, which is known by the files of the worker alone then",
+			"holdline stop --all ends the worker, or names it if its machine is not known any more"))
+	}
+	return found
 }
 
 // checkOrphans looks for holdline's processes that no daemon knows. A process that has just

@@ -219,3 +219,33 @@ func prey(t *testing.T, home string) (pid int) {
 	t.Cleanup(func() { _ = in.Close(); <-end })
 	return cmd.Process.Pid
 }
+
+// TestFilesThatWereEmptied_AreNamed checks that doctor names a note of a worker elsewhere that cannot be read, and
+// a file of variables that is empty, unless it says by a comment that it is to be.
+func TestFilesThatWereEmptied_AreNamed(t *testing.T) {
+	dir := t.TempDir()
+	note, env := filepath.Join(dir, "away", "stools-1"), filepath.Join(dir, "env")
+	write := func(path, text string) {
+		t.Helper()
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if found := append(checkNotes(dir), checkEmptied("variables", env)...); len(found) != 0 {
+		t.Errorf("without files: %+v", found)
+	}
+	for text, bad := range map[string]bool{"": true, "# none\n": false, "A=1\n": false} {
+		write(env, text)
+		found := checkEmptied("variables", env)
+		if (len(found) == 1) != bad || bad && (found[0].State != Problem || !strings.Contains(found[0].What, env)) {
+			t.Errorf("variables %q: %+v", text, found)
+		}
+	}
+	for _, text := range []string{"", "{torn", `{"id":"stools-1","host":"build-box","window_ms":1000}`} {
+		write(note, text)
+		found := checkNotes(dir)
+		if len(found) != 1 || found[0].State != Problem || !strings.Contains(found[0].What, note) {
+			t.Errorf("the note %q: %+v", text, found)
+		}
+	}
+}

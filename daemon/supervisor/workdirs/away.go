@@ -11,6 +11,7 @@ import (
 	"holdline/daemon/statedir"
 	"holdline/daemon/supervisor/far"
 	"holdline/daemon/supervisor/finding"
+	"holdline/protocol/bulk"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/ownfile"
 	"holdline/protocol/process"
@@ -43,7 +44,7 @@ func (d *Dirs) noteAway(spec *process.Spec) error {
 		err = statedir.MakeDir(filepath.Dir(path))
 	}
 	if err == nil {
-		err = statedir.WriteFile(path, jsonrpc.Encode(n))
+		err = statedir.WriteFile(path, bulk.Seal(n.ID, jsonrpc.Encode(n)))
 	}
 	if err != nil {
 		return fmt.Errorf("note of a worker elsewhere: %w", err)
@@ -81,11 +82,7 @@ func (d *Dirs) away() (notes []note, unread []string) {
 
 // readNote returns the note of a worker. What is damaged is taken from the worker's spec.
 func (d *Dirs) readNote(id string) (n note, err error) {
-	b, err := ownfile.Read(d.noteFile(id), 4<<10)
-	if err == nil {
-		err = json.Unmarshal(b, &n)
-	}
-	if err == nil && n.ID == id && n.Host != "" && n.WindowMS > 0 {
+	if n, err = parseNote(d.noteFile(id)); err == nil {
 		return n, nil
 	}
 	for _, read := range []func(string) (process.Spec, error){process.ReadSpec, d.registered} {
@@ -93,10 +90,38 @@ func (d *Dirs) readNote(id string) (n note, err error) {
 			return note{ID: id, Host: spec.Far.Host, Node: spec.Far.Node, WindowMS: spec.Orphan.AfterMS}, nil
 		}
 	}
-	if err == nil {
-		err = fmt.Errorf("%s is damaged", d.noteFile(id))
-	}
 	return n, err
+}
+
+// parseNote reads the note in the file at path. It returns an error unless the note is as it was written there.
+func parseNote(path string) (n note, err error) {
+	b, err := ownfile.Read(path, ownfile.MaxNumber)
+	if err != nil {
+		return n, err
+	}
+	if !bulk.IsSealed(filepath.Base(path), b) || json.Unmarshal(b, &n) != nil || n.Host == "" || n.WindowMS <= 0 {
+		return n, fmt.Errorf("%s is damaged", path)
+	}
+	return n, nil
+}
+
+// DamagedNotes returns the errors of those notes in a state directory that cannot be read: it is not known by them
+// where a worker may run.
+func DamagedNotes(state string) (errs []error) {
+	dir := filepath.Join(state, dirAway)
+	entries, err := os.ReadDir(dir)
+	if err != nil && !os.IsNotExist(err) {
+		errs = append(errs, err)
+	}
+	for _, e := range entries {
+		if !process.ValidID(e.Name()) {
+			continue
+		}
+		if _, err := parseNote(filepath.Join(dir, e.Name())); err != nil && !os.IsNotExist(err) {
+			errs = append(errs, err)
+		}
+	}
+	return errs
 }
 
 // notedOrigin returns the origin that a note names; "" if there is none.
