@@ -265,7 +265,7 @@ func (w *Worker) begin(ctx context.Context) error {
 	}
 	if w.spec.Far != nil && journal.Damage() == nil { // one here is marked by the worker itself
 		if w.mark, err = process.OpenTaken(w.dir, journal.Covers()); err != nil {
-			w.sup.log.Warn("the last write to a worker elsewhere cannot be marked", "worker", w.spec.ID, "err", err)
+			w.sup.log.WarnContext(ctx, "the last write to a worker elsewhere cannot be marked", "worker", w.spec.ID, "err", err)
 		}
 	}
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))

@@ -25,6 +25,7 @@ import (
 	"holdline/daemon/statedir"
 	"holdline/daemon/tasks"
 	"holdline/daemon/tool"
+	"holdline/daemon/waiting"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/jsonrpc"
@@ -85,7 +86,7 @@ var errNoTask = errors.New("there is no such task")
 // Open reads the tasks in the directory dir, which need not exist. It leaves alone files of another
 // version. A task whose file is damaged has ended, and its outcome is unknown. While a file cannot be read for an
 // error that passes, Open waits, for [ownfile.PassingTime] over all.
-func Open(dir string, log *slog.Logger) (*Store, error) {
+func Open(ctx context.Context, dir string, log *slog.Logger) (*Store, error) {
 	s := &Store{dir: dir, log: log, all: map[string]*task{}}
 	statedir.Sweep(dir, true)
 	entries, err := os.ReadDir(dir)
@@ -100,15 +101,17 @@ func Open(dir string, log *slog.Logger) (*Store, error) {
 		path := filepath.Join(dir, e.Name())
 		r, size, err := readRecord(path)
 		for ownfile.Passes(err) && time.Since(begun) < ownfile.PassingTime {
-			time.Sleep(ownfile.PassingPause)
+			if waiting.Pause(ctx, ownfile.PassingPause) != nil {
+				return nil, context.Cause(ctx) // the next daemon reads it
+			}
 			r, size, err = readRecord(path)
 		}
 		if errors.Is(err, errVersion) {
-			log.Warn("the file of a task cannot be read, and is left alone", "err", err)
+			log.WarnContext(ctx, "the file of a task cannot be read, and is left alone", "err", err)
 			continue
 		}
 		if err != nil {
-			log.Error("the record of a task cannot be believed: its outcome is unknown", "err", err)
+			log.ErrorContext(ctx, "the record of a task cannot be believed: its outcome is unknown", "err", err)
 			t := damaged(path, err)
 			s.all[t.ID] = t
 			continue

@@ -19,7 +19,7 @@ import (
 // open opens the store of a directory.
 func open(t *testing.T, dir string) *Store {
 	t.Helper()
-	s, err := Open(dir, slog.New(slog.DiscardHandler))
+	s, err := Open(t.Context(), dir, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,7 +25,7 @@ func (d *Dispatcher) LoadTasks(dir string, recall Recall, whole bool) error {
 	if dir == "" {
 		return nil
 	}
-	store, err := detached.Open(dir, d.hub.Log)
+	store, err := detached.Open(d.hub.Life, dir, d.hub.Log)
 	if err != nil {
 		return err
 	}

@@ -76,11 +76,11 @@ func writeIndex(worker string, names []string) error {
 }
 
 // listed returns the names of the files of requests in a worker's directory, by its index if that can be
-// believed.
-func listed(worker string) []string {
+// believed, which indexed reports.
+func listed(worker string) (names []string, indexed bool) {
 	names, ok, err := readIndex(worker)
 	if ok && err == nil {
-		return names
+		return names, true
 	}
 	names = nil
 	entries, _ := os.ReadDir(filepath.Join(worker, process.DirAsks)) // none, if it cannot be read
@@ -89,7 +89,7 @@ func listed(worker string) []string {
 			names = append(names, e.Name())
 		}
 	}
-	return names
+	return names, false
 }
 
 // place returns the place in the output of the request whose file has that name; false if no request has.
@@ -113,11 +113,14 @@ func Write(worker, name string, line []byte, shown Shown) error {
 	if err := statedir.WriteFile(filepath.Join(dir, name), bulk.Seal(name, b)); err != nil {
 		return err
 	}
-	names := listed(worker)
-	if _, err := os.Lstat(filepath.Join(worker, process.FileAsks)); err == nil && slices.Contains(names, name) {
+	names, indexed := listed(worker)
+	switch known := slices.Contains(names, name); {
+	case known && indexed:
 		return nil
+	case !known:
+		names = append(names, name)
 	}
-	return writeIndex(worker, append(slices.DeleteFunc(names, func(one string) bool { return one == name }), name))
+	return writeIndex(worker, names)
 }
 
 // errDamaged says that a file is not as it was written.
@@ -147,7 +150,8 @@ var errWorker = errors.New("the file is of another worker")
 // Remove removes the files of requests from a worker's directory, and logs failures. An index that cannot be
 // written, as on a full disk, is removed: the next daemon must not miss what was removed.
 func Remove(worker string, names []string, log *slog.Logger) {
-	left := slices.DeleteFunc(listed(worker), func(one string) bool { return slices.Contains(names, one) })
+	left, _ := listed(worker)
+	left = slices.DeleteFunc(left, func(one string) bool { return slices.Contains(names, one) })
 	if err := writeIndex(worker, left); err != nil {
 		log.Warn("the names of the open requests of a server cannot be written down", "dir", worker, "err", err)
 		_ = writeIndex(worker, nil)

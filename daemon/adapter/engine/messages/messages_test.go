@@ -137,7 +137,7 @@ func TestFileOfMessagesDamaged_NothingFalseIsSaid(t *testing.T) {
 	for text, want := range map[string]string{
 		string(b): "text of a, text of b, text of c",
 		strings.Replace(string(b), "text of b", "text of d", 1): "text of a, text of c",
-		`{"consult_id":"x","state":"done"}` + "\n":               "",
+		`{"consult_id":"x","state":"done"}` + "\n":              "",
 	} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
