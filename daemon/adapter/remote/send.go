@@ -248,7 +248,7 @@ func (c *Client) status(m *message, s session, resp *http.Response, isSent bool,
 	if code == http.StatusNotFound && s.id != "" && m.version == "" {
 		return errGone
 	}
-	text := errorText(resp)
+	text := ownAnswer(m, resp, errorText(resp))
 	if code == http.StatusBadRequest && s.id != "" && m.version == "" && isSessionRefusal(text) &&
 		!c.answers400.Load() {
 		if !s.fresh {
@@ -285,6 +285,29 @@ func errorText(resp *http.Response) []byte {
 		return nil
 	}
 	return bytes.TrimPrefix(text, bom)
+}
+
+// ownAnswer returns the answer to m that is in the body of an error status as an event of a stream, or in an array. If
+// there is none, it returns the body.
+func ownAnswer(m *message, resp *http.Response, body []byte) []byte {
+	found := body
+	look := func(text []byte) error {
+		answer, err := jsonrpc.Parse(text)
+		if err == nil && answer.Kind == jsonrpc.Response && answer.ID != nil && sameID(answer.ID, m.ID) {
+			found = bytes.Clone(text)
+			return errTold
+		}
+		return nil
+	}
+	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	switch text := bytes.TrimSpace(body); {
+	case m.Kind != jsonrpc.Request:
+	case kind == "text/event-stream":
+		_, _ = newEvents(bytes.NewReader(body), maxErrorBody).readEvents(look)
+	case len(text) > 0 && text[0] == '[' && json.Valid(text):
+		_ = jsonrpc.Elements(text, look)
+	}
+	return found
 }
 
 // speaks reports whether the body of an error status may hold the server's own answer. For the
