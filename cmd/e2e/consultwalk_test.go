@@ -184,10 +184,15 @@ func TestWorkerKilledBeforeItsProgramWasTold_ConsultBeginsAgain(t *testing.T) {
 			id := a.call("consult", p.slow(0))
 			waitFor(t, "the daemon at "+point, func() bool { return p.died(point) })
 			pids := map[string]int{"daemon": p.pid(0), "worker": p.consultProcess(t, "worker")}
-			for _, victim := range victims {
-				if err := syscall.Kill(pids[victim], syscall.SIGKILL); err != nil {
+			kill := func(victim string, sig syscall.Signal) {
+				t.Helper()
+				if err := syscall.Kill(pids[victim], sig); err != nil {
 					t.Fatal(err)
 				}
+			}
+			kill("worker", syscall.SIGSTOP) // so that the next daemon cannot tell it anything either
+			for _, victim := range victims {
+				kill(victim, syscall.SIGKILL)
 			}
 			p.letGo(point)
 			x := a.wait(id)

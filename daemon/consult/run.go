@@ -3,7 +3,9 @@ package consult
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -83,13 +85,15 @@ func (m *Manager) callOf(j *Job) *private.Call {
 // decide returns what the law says about a run that is over: see [calls.Decide]. again says that it may begin
 // once more, if its process was told nothing.
 func (m *Manager) decide(j *Job, e *private.End, again bool) calls.Action {
-	said, err := engine.ReadTranscript(j.Dir)
-	_, oerr := os.Lstat(filepath.Join(j.Dir, engine.FileOutcome))
+	there := func(name string) bool {
+		_, err := os.Lstat(filepath.Join(j.Dir, name))
+		return !errors.Is(err, fs.ErrNotExist)
+	}
 	return calls.Decide(calls.Facts{
 		Pending: m.whyOf(j) == "", Private: true, Started: true, Call: true,
-		Answered: e.Result != nil || oerr == nil,
+		Answered: e.Result != nil || there(engine.FileOutcome),
 		Taken:    e.Lost == nil || m.wasTold(j),
-		Begun:    said.Began || err != nil,
+		Begun:    there(engine.FileTranscript),
 		Killed:   e.Lost != nil || e.Exit == process.Exit{},
 		Again:    again && j.Rec.IsOfThisBoot(),
 	})

@@ -62,7 +62,7 @@ func Look(dir string, answer any, version *int, id *string, patient bool) (calls
 			return f, rec, err
 		}
 	}
-	if !f.Alive {
+	if !f.Alive && !f.Answer { // of one that is answered nothing more is asked
 		var lerr error
 		f.Told, err = Told(dir)
 		f.Left, lerr = hasLeft(dir)
