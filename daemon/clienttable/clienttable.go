@@ -68,6 +68,7 @@ type Files struct {
 // Entry says how a client writes the entries of servers.
 type Entry struct {
 	Key    string  // of the object, or table, that has the servers as its members
+	Newer  string  // key of an object in that one which has them instead, in newer versions of the client; "" for none
 	Nested string  // key of an object in the same file that has, for each directory, servers of that alone; "" for none
 	Syntax Syntax  // of variables
 	Kind   Field   // member with which an entry begins that starts a program; its Key is "" if there is none
@@ -255,8 +256,9 @@ var table = []Row{
 			},
 			OfProject: []string{"opencode.json", "opencode.jsonc"}, Logins: "$XDG_DATA_HOME/opencode/mcp-auth.json",
 		},
+		// Version 2 has the servers in mcp.servers, and reads those of version 1, too: opencode.ai/v2/docs/migrate-v1.
 		Entry: Entry{
-			Key: "mcp", Syntax: Brackets, Kind: Field{"type", "local"}, OneCommand: true, Always: []Field{{"enabled", true}},
+			Key: "mcp", Newer: "servers", Syntax: Brackets, Kind: Field{"type", "local"}, OneCommand: true, Always: []Field{{"enabled", true}},
 		},
 		Speech: Speech{Era: "2025-11-25", Relists: []List{Tools}},
 		// Its "timeout" limits the list of tools, too. Older versions limit that alone.
@@ -289,10 +291,10 @@ var table = []Row{
 		Limits: Limits{CallKeys: milliseconds},
 	},
 	{
-		// The file, its members and the project's file: docs.github.com, "Adding MCP servers for GitHub Copilot
+		// The file, its members and the project's files: docs.github.com, "Adding MCP servers for GitHub Copilot
 		// CLI". COPILOT_HOME: github/copilot-cli issues 1750 and 3000. Variables: issue 903, since 1.0.10.
 		Name: "copilot", Title: "GitHub Copilot CLI", Identity: "copilot", Calls: []string{"copilot", "copilot-cli"},
-		Files: Files{User: []string{"$COPILOT_HOME/mcp-config.json"}, OfProject: []string{".github/mcp.json"}},
+		Files: Files{User: []string{"$COPILOT_HOME/mcp-config.json"}, OfProject: []string{".github/mcp.json", ".mcp.json"}},
 		Entry: Entry{
 			Key: "mcpServers", Syntax: Dollar, Kind: Field{"type", "local"}, Own: []Field{{"tools", []any{"*"}}},
 		},

@@ -199,12 +199,26 @@ func Files(p Places, from []string) []File {
 		}
 		for _, rel := range c.OfProject {
 			// In the home directory these are the user's own files, which are listed above.
-			if path := filepath.Join(root, rel); exists(path) && !slices.Contains(files, path) {
-				add(File{Client: c, Path: path, Project: root})
+			path := filepath.Join(root, rel)
+			isListed := slices.ContainsFunc(out, func(f File) bool { return f.Path == path })
+			if exists(path) && !isListed && !slices.Contains(files, path) {
+				add(File{Client: c.inShared(rel), Path: path, Project: root})
 			}
 		}
 	}
 	return out
+}
+
+// inShared returns the client as it writes a project's file. If several clients read that, entries are written as
+// the first of them does: the others take that, too.
+func (c *Client) inShared(rel string) *Client {
+	first := slices.IndexFunc(table, func(other Client) bool { return slices.Contains(other.OfProject, rel) })
+	if first < 0 || table[first].Name == c.Name {
+		return c
+	}
+	shared := *c
+	shared.Kind = table[first].Kind
+	return &shared
 }
 
 // twin returns the path of a listed file that is the same file as path, or "".

@@ -16,6 +16,8 @@ import (
 type Document interface {
 	// Entries returns the servers of all places in the file at which the client looks.
 	Entries() []Entry
+	// Home returns the path of the object, or table, into which new entries go.
+	Home() []string
 	// Start makes the entry at a path, which is created if need be, start what fields
 	// say. It removes the keys that describe another server and keeps the client's own.
 	Start(path []string, fields []Field) error

@@ -45,10 +45,44 @@ func parseJSON(data []byte, c *Client) (Document, error) {
 	return &jsonFile{x, c}, nil
 }
 
+// isNewer reports whether the file has servers as newer versions of the client write them. An entry that only
+// has the name of their object has a member that is none itself.
+func (f *jsonFile) isNewer() bool {
+	if f.c.Newer == "" {
+		return false
+	}
+	text, _ := f.Text(f.c.Key, f.c.Newer)
+	servers, ok := decode([]byte(text)).(map[string]any)
+	for _, v := range servers {
+		_, isEntry := v.(map[string]any)
+		ok = ok && isEntry
+	}
+	return ok
+}
+
+// Home returns the path of the object of servers for all projects.
+func (f *jsonFile) Home() []string {
+	if f.isNewer() {
+		return []string{f.c.Key, f.c.Newer}
+	}
+	return []string{f.c.Key}
+}
+
 // Entries returns the servers for all projects, then those of single projects, if the
-// client has such in the same file.
+// client has such in the same file. If it has servers in an older and in a newer form, those in
+// the newer form come first: the client uses them rather than others of their names.
 func (f *jsonFile) Entries() []Entry {
 	out := f.entriesAt([]string{f.c.Key}, "")
+	if f.isNewer() {
+		newer := f.entriesAt(f.Home(), "")
+		out = slices.DeleteFunc(out, func(e Entry) bool { return e.Name() == f.c.Newer })
+		for i := range out {
+			if slices.ContainsFunc(newer, func(e Entry) bool { return e.Name() == out[i].Name() }) {
+				out[i].Odd = "its client uses the entry of the same name in " + f.c.Key + "." + f.c.Newer
+			}
+		}
+		out = append(newer, out...)
+	}
 	if f.c.Nested == "" {
 		return out
 	}

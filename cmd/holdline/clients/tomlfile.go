@@ -104,6 +104,9 @@ func (x *expression) isUnder(path []string) bool {
 	return len(x.path) >= len(path) && slices.Equal(x.path[:len(path)], path)
 }
 
+// Home returns the path of the table of servers.
+func (f *tomlFile) Home() []string { return []string{f.key} }
+
 // Entries returns the tables of servers in the order of the file. A server that is
 // written in another way, such as in an inline table, cannot be edited by lines.
 func (f *tomlFile) Entries() []Entry {

@@ -421,13 +421,15 @@ func (p *Plan) planOwnEntry(f *File, doc clients.Document) {
 			return
 		}
 	}
-	path := []string{f.client.Key, clients.OwnEntry}
-	for n := 2; used[path[1]]; n++ {
+	home := doc.Home()
+	path := append(slices.Clone(home), clients.OwnEntry)
+	name := &path[len(home)]
+	for n := 2; used[*name]; n++ {
 		if server, ok := clients.Find(doc, path).StartsHoldline(); ok && server == clients.OwnEntry && p.o.Aggregate {
 			break // it becomes the one for all
 		}
-		path[1] = fmt.Sprintf("%s-%d", clients.OwnEntry, n)
+		*name = fmt.Sprintf("%s-%d", clients.OwnEntry, n)
 	}
-	f.Consult = path[1]
+	f.Consult = *name
 	f.steps = append(f.steps, step{path: path, fields: p.withEnvironment(f, f.client.OwnFields(p.command(f), more...))})
 }

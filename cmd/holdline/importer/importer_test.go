@@ -170,6 +170,9 @@ func golden(t *testing.T, path string) {
 		case "darwin":
 			o.System = "darwin"
 		}
+		if names, ok := strings.CutPrefix(strings.TrimSpace(line), "from "); ok {
+			o.From = strings.Fields(names)
+		}
 	}
 	in := slices.DeleteFunc(slices.Clone(archive.Files),
 		func(f txtar.File) bool { return !strings.HasPrefix(f.Name, "in/") })

@@ -36,7 +36,7 @@ func (t *translation) setPassed() {
 		switch chosen := slices.Contains(t.o.Keep, name); {
 		case set, value == "", !variableName(name), !t.c.Passes(name), slices.Contains(kept, name):
 		case resolve.Inherits(config.InheritCore, name), programs.Agents.Has(name), config.NeverInherited(name):
-		case !chosen && programs.Passing.Has(name) && !redact.NamesSecret(name):
+		case !chosen && programs.Passing.Has(name) && (name == "PWD" || !redact.NamesSecret(name)): // that is no password
 		case !chosen && !programs.Selecting.Has(name) && !redact.NamesSecret(name):
 			if !slices.Contains(t.left, name) {
 				t.left = append(t.left, name)

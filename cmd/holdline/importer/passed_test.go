@@ -34,7 +34,7 @@ func TestVariableOfTheClientsEnvironment_ThatSelectsWhatAServerWorksOn_IsKept(t 
 		"HOME=" + home, "PATH=/bin", "TERM=xterm", "TERM_PROGRAM=x", "KUBECONFIG=/staging/config", "AWS_PROFILE=staging",
 		"MY_API_KEY=abcdef0123456789", "MINE=1", "CHOSEN=yes", "SET_IN_ENTRY=1", "UV_INDEX_URL=https://u:pw123456@h/x",
 		"CLAUDECODE=1", "CLAUDE_CODE_SESSION_ID=s", "CLAUDE_CODE_OAUTH_TOKEN=t", "HOLDLINE_TOKEN=t", "ODD={}", "LD_PRELOAD=/x",
-		"JAVA_HOME=/j/${V}",
+		"JAVA_HOME=/j/${V}", "PWD=/work", "OLDPWD=/", "SHLVL=2",
 	}
 	o.Keep = []string{"CHOSEN"}
 	write(t, filepath.Join(home, ".claude/settings.json"), `{"env": {"AWS_PROFILE": "prod"}} // of the user`)
