@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -191,18 +190,9 @@ func (e *RefusalError) IsUnknownMethod() bool {
 }
 
 // OtherVersions returns which of these versions of MCP a server names that has refused to be introduced
-// with the version asked: in the data of its error, in whatever form, or in its words. If it names
-// none and yet blames the version, those behind asked count as named.
+// with the version asked: see [mcp.OtherVersions].
 func (e *RefusalError) OtherVersions(all []string, asked string) []string {
-	text := string(e.Raw)
-	named := slices.DeleteFunc(slices.Clone(all), func(version string) bool {
-		return version == asked || !strings.Contains(text, version)
-	})
-	at := slices.Index(all, asked)
-	if len(named) == 0 && at >= 0 && strings.Contains(strings.ToLower(text), "version") {
-		return all[at+1:]
-	}
-	return named
+	return mcp.OtherVersions(e.Raw, all, asked)
 }
 
 // ResultOf returns the result in the answer to a request of the daemon's own, or why it

@@ -7,6 +7,7 @@
 package mcp
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"slices"
@@ -27,6 +28,19 @@ func Legacy() []string {
 
 // Supported lists all versions, newest first.
 func Supported() []string { return append([]string{Modern}, Legacy()...) }
+
+// OtherVersions returns which of all versions a server names in its refusal of the version asked, in the order of
+// all. If it names none and yet blames the version, those behind asked count as named.
+func OtherVersions(refusal []byte, all []string, asked string) []string {
+	named := slices.DeleteFunc(slices.Clone(all), func(version string) bool {
+		return version == asked || !bytes.Contains(refusal, []byte(version))
+	})
+	at := slices.Index(all, asked)
+	if len(named) == 0 && at >= 0 && bytes.Contains(bytes.ToLower(refusal), []byte("version")) {
+		return all[at+1:]
+	}
+	return named
+}
 
 // Negotiate returns the legacy version to answer a client that asks for one: the client's
 // own if it is known here, else the newest. Who asks for the one with batches gets the one before

@@ -66,6 +66,8 @@ type Client struct {
 	hello []byte  // the initialize that the session began with, or nil; guarded by mu
 	ready []byte  // the notification after it, or nil; guarded by mu
 
+	untaken []string // versions that the server has agreed to and takes in no header; guarded by mu
+
 	tools map[string][]mirrored // arguments in headers, by name of the tool; guarded by mu
 
 	// What the server has granted until the session ends: the params of the requests, by URI or

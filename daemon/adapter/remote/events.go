@@ -25,6 +25,9 @@ type events struct {
 	max  int           // bytes of one event, and of one line
 	last string        // id of the last event, "" if there was none
 	wait time.Duration // that the server asked for, or 0
+	rest []byte        // data of the event in which the last stream ended, or nil
+
+	afterCR bool // a newline that comes now belongs to the line end before
 }
 
 // newEvents returns a reader of r. limit bounds one event, and one line, in bytes.
@@ -35,29 +38,55 @@ func newEvents(r io.Reader, limit int) *events {
 }
 
 // from continues with another stream that resumes this one.
-func (e *events) from(r io.Reader) { e.in = bufio.NewReader(r) }
+func (e *events) from(r io.Reader) { e.in, e.rest, e.afterCR = bufio.NewReader(r), nil, false }
+
+// line reads a line, which a carriage return, a newline, or both end, and returns it without that. With an error it
+// returns what there is of the line.
+func (e *events) line() (line []byte, err error) {
+	for {
+		if _, err := e.in.Peek(1); err != nil {
+			return line, err
+		}
+		part, _ := e.in.Peek(e.in.Buffered()) // which is there
+		if e.afterCR && part[0] == '\n' {
+			part = part[1:]
+			_, _ = e.in.Discard(1)
+		}
+		e.afterCR = false
+		end := bytes.IndexAny(part, "\r\n")
+		isEnded := end >= 0
+		if isEnded {
+			e.afterCR, part = part[end] == '\r', part[:end]
+		}
+		line = append(jsonrpc.Grow(line, len(part)), part...)
+		_, _ = e.in.Discard(len(part))
+		if len(line) > e.max+len("data: ") {
+			return line, jsonrpc.ErrTooLong
+		}
+		if isEnded {
+			_, _ = e.in.Discard(1)
+			return line, nil
+		}
+	}
+}
 
 // readEvents calls f with the data of each event that has data. It returns the number of
 // these events, and an error: that of f, one that wraps [jsonrpc.ErrTooLong], or errCut
 // at the end of the stream. An event without its final empty line is dropped, and its
-// id does not count: a resume then delivers it again.
+// id does not count: a resume then delivers it again. Its data is in e.rest.
 func (e *events) readEvents(f func(data []byte) error) (n int, err error) {
 	var data []byte
 	var kind, id []byte
 	some, first := false, true
 	for {
-		line, err := jsonrpc.ReadLine(e.in, e.max+len("data: \r\n"))
+		line, err := e.line()
 		if errors.Is(err, jsonrpc.ErrTooLong) {
 			return n, err
 		}
-		if err != nil {
-			return n, errCut
-		}
-		line = bytes.TrimSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("\r"))
 		if first {
 			line, first = bytes.TrimPrefix(line, []byte("\ufeff")), false
 		}
-		if len(line) == 0 {
+		if len(line) == 0 && err == nil {
 			if id != nil {
 				e.last = string(id)
 			}
@@ -71,6 +100,9 @@ func (e *events) readEvents(f func(data []byte) error) (n int, err error) {
 			continue
 		}
 		field, value, _ := bytes.Cut(line, []byte(":"))
+		if err != nil && string(field) != "data" { // it is cut off
+			field = nil
+		}
 		value = bytes.TrimPrefix(value, []byte(" "))
 		switch string(field) {
 		case "data":
@@ -92,6 +124,10 @@ func (e *events) readEvents(f func(data []byte) error) (n int, err error) {
 			if ms, err := strconv.ParseUint(string(value), 10, 31); err == nil {
 				e.wait = min(time.Duration(ms)*time.Millisecond, maxRetry)
 			}
+		}
+		if err != nil {
+			e.rest = data
+			return n, errCut
 		}
 	}
 }

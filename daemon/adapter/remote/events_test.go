@@ -23,6 +23,7 @@ func TestEvents(t *testing.T) {
 		{"data: a\n\n", []string{"a"}, ""},
 		{"data: a\n", nil, ""}, // no empty line ends the event
 		{"\ufeffdata: a\n\n", []string{"a"}, ""},
+		{"data: a\rdata: b\r\rid: 1\rdata: c\r\n\r\ndata: d\n\r", []string{"a\nb", "c", "d"}, "1"},
 		{"data:a\r\ndata: b\r\ndata:  c\r\n\r\n", []string{"a\nb\n c"}, ""},
 		{": x\ndata\ndata: a\n\n", []string{"\na"}, ""},
 		{"id: 1\ndata: a\n\nid: 2\n\ndata: b\n\nid: 3\ndata: c\n", []string{"a", "b"}, "2"},
@@ -52,6 +53,10 @@ func TestEvents(t *testing.T) {
 	e = newEvents(strings.NewReader("retry: 999999999\n"), 100)
 	if _, err := e.readEvents(nil); !errors.Is(err, errCut) || e.retry(0) != maxRetry {
 		t.Errorf("retry %v, %v", e.retry(0), err)
+	}
+	e = newEvents(strings.NewReader("data: a\n\ndata: b\nretry: 1700\nid: 2\ndata: c"), 100)
+	if _, err := e.readEvents(func([]byte) error { return nil }); !errors.Is(err, errCut) || string(e.rest) != "b\nc" || e.last != "" {
+		t.Errorf("the rest %q, last %q, %v", e.rest, e.last, err)
 	}
 	e = newEvents(nil, 100)
 	for n, want := range []time.Duration{500 * time.Millisecond, time.Second, 2 * time.Second, 4 * time.Second} {

@@ -107,7 +107,7 @@ func isGatewayLoss(code int) bool {
 func (c *Client) refused(m *message, resp *http.Response, body []byte, isSent bool) error {
 	name, op, code := c.o.Name, m.operation(), resp.StatusCode
 	text := strings.TrimSpace(strconv.Itoa(code) + " " + http.StatusText(code))
-	if said, err := jsonrpc.Parse(body); code >= 400 && (err != nil || said.ID == nil || sameID(said.ID, m.ID)) {
+	if said, err := jsonrpc.Parse(body); code >= 400 && (err != nil || isNobodys(said.ID) || sameID(said.ID, m.ID)) {
 		text += words(body) // and not what is for another client
 	}
 	mayHaveRun := m.Kind == jsonrpc.Request && isSent && !refusesUnhandled(code)

@@ -94,6 +94,13 @@ func (c *Client) sendOnce(ctx context.Context, m *message, emit Emit) error {
 	s := c.session()
 	emit = c.noting(m, emit)
 	err := c.postOnce(ctx, m, s, emit)
+	if refusal, ok := errors.AsType[*versionError](err); ok {
+		if err := c.renewIn(ctx, s, refusal); err != nil || m.Method == mcp.Initialized { // the new session has that
+			return err
+		}
+		s = c.session()
+		err = c.postOnce(ctx, m, s, emit)
+	}
 	if d, ok := errors.AsType[*doubt](err); ok {
 		return c.resolve(ctx, m, s, d, emit)
 	}
@@ -142,23 +149,49 @@ func (c *Client) initialize(ctx context.Context, m *message, s session, emit Emi
 // renew begins a new session in the place of old. If another caller has done so
 // already, it returns nil at once. Other callers see the new session only after its
 // handshake, since the server would refuse their messages before.
-func (c *Client) renew(ctx context.Context, old session) error {
+func (c *Client) renew(ctx context.Context, old session) error { return c.renewIn(ctx, old, nil) }
+
+// renewIn is [Client.renew] in another version of MCP, unless refusal is nil.
+func (c *Client) renewIn(ctx context.Context, old session, refusal *versionError) error {
 	select {
 	case c.renewing <- struct{}{}:
 		defer func() { <-c.renewing }()
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	hello, ready := c.handshake()
 	if c.session().era != old.era {
 		return nil
 	}
+	for {
+		if refusal != nil {
+			c.speak(refusal)
+		}
+		fresh, ready, err := c.greet(ctx, session{era: old.era + 1, renewed: true})
+		var again bool
+		if refusal, again = errors.AsType[*versionError](err); again {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		c.establish(fresh)
+		if c.onRenewed != nil && ready != nil {
+			c.onRenewed()
+		}
+		return nil
+	}
+}
+
+// greet makes the handshake of a new session. It returns the session and the notification with which the handshake
+// has ended, nil if there was none.
+func (c *Client) greet(ctx context.Context, fresh session) (session, []byte, error) {
+	hello, ready := c.handshake()
 	m, err := parse(hello)
 	if err != nil { // the client has never sent an initialize
-		return fault.New(fault.DownstreamFailure, fault.Server, "",
+		return fresh, nil, fault.New(fault.DownstreamFailure, fault.Server, "",
 			"server %s knows of no session (404), and none was begun", c.o.Name)
 	}
-	fresh, refused := session{era: old.era + 1, renewed: true}, false
+	refused := false
 	err = c.initialize(ctx, &m, fresh, func(line []byte) error {
 		answer, err := jsonrpc.Parse(line)
 		refused = refused || err == nil && answer.Error != nil
@@ -166,24 +199,24 @@ func (c *Client) renew(ctx context.Context, old session) error {
 	}, func(s session) { fresh = s })
 	switch {
 	case err != nil:
-		return fmt.Errorf("beginning a new session: %w", err)
+		return fresh, nil, fmt.Errorf("beginning a new session: %w", err)
 	case refused:
-		return fault.New(fault.DownstreamFailure, fault.Server, mcp.Initialize,
+		return fresh, nil, fault.New(fault.DownstreamFailure, fault.Server, mcp.Initialize,
 			"server %s has forgotten the session and begins no new one", c.o.Name)
 	}
-	if ready != nil {
-		if m, err = parse(ready); err != nil {
-			return err
-		}
-		if err := c.kept(&m, c.post(ctx, &m, fresh, nil)); err != nil {
-			return fmt.Errorf("beginning a new session: %w", err)
-		}
+	if c.isRefused(fresh.version) { // it names that again, whatever it is asked
+		fresh.version = askedVersion(hello)
 	}
-	c.establish(fresh)
-	if c.onRenewed != nil && ready != nil {
-		c.onRenewed()
+	if ready == nil {
+		return fresh, nil, nil
 	}
-	return nil
+	if m, err = parse(ready); err == nil {
+		err = c.kept(&m, c.post(ctx, &m, fresh, nil))
+	}
+	if err != nil {
+		return fresh, ready, fmt.Errorf("beginning a new session: %w", err)
+	}
+	return fresh, ready, nil
 }
 
 // post is [Client.exchange] in a session that exists already.
@@ -220,10 +253,24 @@ func (c *Client) exchange(ctx context.Context, m *message, s session, emit Emit,
 		return nil
 	}
 	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
-	switch kind {
-	case "application/json":
+	switch form, isDeclared := formOf(kind, resp); {
+	case form == asOneText && isDeclared:
 		return c.body(ctx, m, s, resp, emit)
-	case "text/event-stream":
+	case form == asOneText:
+		var lines [][]byte // only the answer among them shows that these are messages
+		if err := c.body(ctx, m, s, resp, func(line []byte) error {
+			lines = append(lines, bytes.Clone(line))
+			return nil
+		}); err != nil {
+			break
+		}
+		for _, line := range lines {
+			if err := emit(line); err != nil {
+				return err
+			}
+		}
+		return nil
+	case form == asStream:
 		return c.stream(ctx, m, s, resp.Body, emit)
 	}
 	return c.senseless(m, fmt.Sprintf("its answer is neither JSON nor an event stream (status %d, type %.40q)",
@@ -235,7 +282,7 @@ func (c *Client) exchange(ctx context.Context, m *message, s session, emit Emit,
 var errTold = errors.New("answered")
 
 // status returns nil if the response's body holds the answer. Otherwise it returns
-// errGone, errTold, a [*doubt], or a fault.
+// errGone, errTold, a [*doubt], a [*versionError], or a fault.
 //
 // A 400 that looks like a lost session (see [isSessionRefusal]) is believed until a message
 // gets it in a session that has only just begun: then it is what this server answers to bad
@@ -249,6 +296,9 @@ func (c *Client) status(m *message, s session, resp *http.Response, isSent bool,
 		return errGone
 	}
 	text := ownAnswer(m, resp, errorText(resp))
+	if next := c.otherVersion(m, s, code, text); next != "" {
+		return &versionError{s.version, next, c.refused(m, resp, text, isSent)}
+	}
 	if code == http.StatusBadRequest && s.id != "" && m.version == "" && isSessionRefusal(text) &&
 		!c.answers400.Load() {
 		if !s.fresh {
@@ -328,7 +378,7 @@ func speaks(code int) bool {
 func (c *Client) errorBody(m *message, code int, text []byte) (line []byte, isOwn bool) {
 	answer, err := jsonrpc.Parse(text)
 	isOwn = err == nil && answer.Kind == jsonrpc.Response && answer.ID != nil && sameID(answer.ID, m.ID)
-	isEarly := err == nil && answer.ID == nil && answer.Error != nil && !isGatewayLoss(code) &&
+	isEarly := err == nil && isNobodys(answer.ID) && answer.Error != nil && !isGatewayLoss(code) &&
 		code != http.StatusServiceUnavailable && (refusesUnhandled(code) || m.repeats)
 	switch {
 	case isOwn && answer.Error == nil:
@@ -343,6 +393,12 @@ func (c *Client) errorBody(m *message, code int, text []byte) (line []byte, isOw
 		return nil, false
 	}
 	return line, isOwn
+}
+
+// isNobodys reports whether an answer with this id is to no request, but to whatever the server could not read: the
+// Python SDK calls it so.
+func isNobodys(id jsonrpc.ID) bool {
+	return id == nil || string(id) == `"server-error"` || string(id) == `""`
 }
 
 // body reads an answer that is one JSON text: the answer to m, or an array that
@@ -363,7 +419,11 @@ func (c *Client) body(ctx context.Context, m *message, s session, resp *http.Res
 	if err != nil || answered {
 		return err
 	}
-	return c.doubtful(m, s, c.senseless(m, "its answer is to something else"+words(text)))
+	what := "its answer is to something else"
+	if said, err := jsonrpc.Parse(text); err == nil && said.Error != nil && isNobodys(said.ID) {
+		what = "it answers with an error that names no request"
+	}
+	return c.doubtful(m, s, c.senseless(m, what+words(text)))
 }
 
 // endsWithConnection reports whether nothing but the end of the connection says where the body ends. Then an
@@ -426,6 +486,16 @@ func (c *Client) deliver(m *message, text []byte, emit Emit) (answered bool, err
 	return answered, emit(line)
 }
 
+// isAnswer reports whether a text, which may be cut off, is the whole answer to m.
+func (c *Client) isAnswer(m *message, text []byte) bool {
+	line, err := oneLine(text)
+	if err != nil || len(line) == 0 {
+		return false
+	}
+	answer, err := jsonrpc.Parse(line)
+	return err == nil && answer.Kind == jsonrpc.Response && answer.ID != nil && sameID(answer.ID, m.ID)
+}
+
 // stream reads events until the answer to m has come. If the stream ends before, it resumes
 // the stream, for as long as ctx lives: a server, or a gateway in front of it, may be away for
 // a while. The pauses grow while there is no progress: a message, another event id, or a stream
@@ -453,6 +523,12 @@ func (c *Client) stream(ctx context.Context, m *message, s session, body io.Read
 			return err
 		})
 		_ = body.Close()
+		if errors.Is(err, errCut) && c.isAnswer(m, e.rest) { // servers forget the empty line behind it
+			answered, err = c.deliver(m, e.rest, emit)
+			if err == nil {
+				err = errTold
+			}
+		}
 		switch {
 		case answered && errors.Is(err, errTold):
 			return nil

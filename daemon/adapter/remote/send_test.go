@@ -328,6 +328,10 @@ func TestSendErrorBody(t *testing.T) {
 			"{\"jsonrpc\":\"2.0\",\"id\":null,\n\"error\":{\"code\":1.0}}",
 			`{"jsonrpc":"2.0","id":7,"error":{"code":1.0}}`,
 		},
+		{ // as the Python SDK has it
+			`{"jsonrpc":"2.0","id":"server-error","error":{"code":-32600,"message":"no"}}`,
+			`{"jsonrpc":"2.0","id":7,"error":{"code":-32600,"message":"no"}}`,
+		},
 		{`{"jsonrpc":"2.0","id":8,"error":{}}`, ""},
 		{`{"jsonrpc":"2.0","id":7,"result":{"a":1.0}}`, `{"jsonrpc":"2.0","id":7,"result":{"a":1.0}}`},
 		{`{"jsonrpc":"2.0","id":8,"result":{}}`, ""},
@@ -430,6 +434,30 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 		c.now = session{version: "2025-11-25"}
 		if err := c.Listen(t.Context(), nil); err != nil {
 			t.Errorf("%d: Listen = %v", code, err)
+		}
+	}
+}
+
+// TestAnswerAtTheEndOfAStream_IsTaken checks that an answer counts though the empty line behind it, or its own line
+// end, is missing; and that one which is cut off, or is for another request, does not.
+func TestAnswerAtTheEndOfAStream_IsTaken(t *testing.T) {
+	note := `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":7,"progress":1}}`
+	for body, want := range map[string]bool{
+		"data: " + callBack + "\n":                                       true,
+		"data: " + callBack:                                              true,
+		"event: message\ndata: " + callBack:                              true,
+		"data: " + strings.Replace(callBack, ",", ",\ndata: ", 1) + "\n": true,
+		": only\n\ndata: " + note + "\n\ndata: " + callBack:              true,
+		"data: " + callBack[:len(callBack)-1]:                            false,
+		"data: " + strings.Replace(callBack, "7", "8", 1) + "\n":         false,
+		"data: " + note + "\n":                                           false,
+	} {
+		c := New(Options{Name: "s", URL: serve(t, func(w http.ResponseWriter, _ *http.Request) { answer(w, asEvents, body) })})
+		got, err := send(t, c, callLine)
+		answered := len(got) > 0 && got[len(got)-1] == callBack
+		if f, ok := errors.AsType[*fault.Record](err); answered != want || want == (err != nil) ||
+			ok && f.Fault.Code != fault.OutcomeUnknown {
+			t.Errorf("%q: %q, %v", body, got, err)
 		}
 	}
 }
