@@ -405,8 +405,11 @@ func (inst *instance) start() error {
 		ended := state == stage.Draining || state >= stage.Ending && by == upstream.EndedByHoldline
 		slow := errors.Is(context.Cause(ctx), startup.ErrSlow) && by == upstream.EndedByHoldline
 		took := time.Since(begun)
-		u.Finish()
 		failure := startup.Failure{Server: inst.key.server}
+		if w := u.Worker(); slow && w != nil {
+			failure.Stopped = process.AnyStopped(w.Status().PID)
+		}
+		u.Finish()
 		inst.m.hub.Mu.Lock()
 		failure.Generation, failure.Death, failure.Ended = u.Generation, u.Death, u.EndedBy == upstream.EndedByHoldline
 		failure.Printed = u.PrintedLocked()

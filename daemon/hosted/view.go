@@ -97,7 +97,11 @@ func (s *server) Guards(c *tool.Caller) (dispatch.Guards, error) {
 	if err != nil {
 		return dispatch.Guards{}, err
 	}
-	return inst.guards, nil
+	guards := inst.guards
+	if guards.Down, _ = inst.downLocked(); guards.Down == nil && inst.unreached.Reason() == fault.Unreachable {
+		guards.Down = inst.unreached
+	}
+	return guards, nil
 }
 
 // Scope names those that share a process with a caller: a project or a session, or all.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"holdline/protocol/bootclock"
 	"holdline/protocol/lockcheck"
@@ -111,4 +112,14 @@ func below(all []Proc, root int) []Proc {
 		}
 	}
 	return found
+}
+
+// AnyStopped reports whether a process, or one that comes from it, is stopped, by a signal or a debugger. It
+// returns false if that cannot be known.
+func AnyStopped(root int) bool {
+	if root <= 0 {
+		return false
+	}
+	all, _ := Descendants(root) // without these, root itself says what is known
+	return isStopped(root) || slices.ContainsFunc(all, func(p Proc) bool { return isStopped(p.PID) })
 }

@@ -16,8 +16,17 @@ import (
 // parent lives.
 const Exact = false
 
-// zombie is SZOMB of sys/proc.h.
-const zombie = 5
+// These are SSTOP and SZOMB of sys/proc.h.
+const (
+	stopped = 4
+	zombie  = 5
+)
+
+// isStopped reports whether a process is stopped, by a signal or a debugger.
+func isStopped(pid int) bool {
+	k, err := unix.SysctlKinfoProc("kern.proc.pid", pid)
+	return err == nil && int(k.Proc.P_pid) == pid && k.Proc.P_stat == stopped
+}
 
 // Lookup finds the process that now has pid. A zombie is gone.
 func Lookup(pid int) (Proc, error) {

@@ -56,6 +56,13 @@ func Lookup(pid int) (Proc, error) {
 	return p, nil
 }
 
+// isStopped reports whether a process is stopped, by a signal or a debugger.
+func isStopped(pid int) bool {
+	b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	f := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
+	return err == nil && len(f) > 0 && (f[0][0] == 'T' || f[0][0] == 't')
+}
+
 // hasThreads reports whether threads run of a process whose first one has ended: until they have
 // ended, too, they hold its files.
 func hasThreads(pid int) bool {

@@ -200,7 +200,9 @@ func ask(
 	}
 	// A program that has left the group lives on, and may keep the pipe open.
 	closeSoon := func() { time.AfterFunc(cmd.WaitDelay, func() { _ = stdout.Close() }) }
+	stopped := false // when its time was up; read it after cmd.Wait
 	cmd.Cancel = func() error {
+		stopped = process.AnyStopped(cmd.Process.Pid)
 		closeSoon()
 		return atTimeout()
 	}
@@ -229,6 +231,8 @@ func ask(
 		return heard{}, context.Cause(all)
 	case late && out.names != nil: // it works, and lacks tools
 		return out, nil
+	case late && stopped:
+		return heard{}, fmt.Errorf("%w within %v. %s%s", ErrLate, patience, startup.WasStopped, c.printed())
 	case late:
 		return heard{}, fmt.Errorf("%w within %v%s%s", ErrLate, patience, words.last(p.Secrets), c.printed())
 	case errors.Is(err, io.EOF):
@@ -236,7 +240,11 @@ func ask(
 	case errors.Is(err, ErrNeedsLogin):
 		return out, err // its last words say it again
 	case err != nil:
-		return out, fmt.Errorf("%w%s", err, words.last(p.Secrets))
+		last := words.last(p.Secrets)
+		if _, why, ok := strings.Cut(err.Error(), ": "); ok && strings.Contains(last, why) { // it says the same again
+			last = ""
+		}
+		return out, fmt.Errorf("%w%s", err, last)
 	}
 	return out, nil
 }

@@ -30,6 +30,8 @@ type Guards struct {
 	Restarts *policy.Restarts // ejects a server that fails too often
 	Breaker  *policy.Breaker  // refuses calls after failures in a row
 	Gate     *policy.Gate     // bounds the calls at once
+
+	Down *fault.Record // why the server, or the machine that it runs on, cannot be reached; nil if it can
 }
 
 // AddTo adds what the guards of one instance say to the status of its server.
@@ -72,6 +74,17 @@ func (g *Guards) Follow(was, is *entry.Server) {
 		g.Breaker = fresh.Breaker
 	}
 	g.Gate.Resize(gateOf(is))
+}
+
+// allow is [policy.Breaker.Allow] for a call of the tool name. While the server cannot be reached, a refusal says so
+// first: how often that has failed is of no use to anybody.
+func (g *Guards) allow(name string) (*policy.Turn, error) {
+	turn, err := g.Breaker.Allow(time.Now(), name)
+	if f, ok := errors.AsType[*fault.Record](err); ok && g.Down != nil {
+		f.Fault.Detail = g.Down.Fault.Detail + "; " + f.Fault.Detail
+		return nil, f.WithReason(fault.Unreachable)
+	}
+	return turn, err
 }
 
 // handle makes a call: it checks budget, cache, breaker and queue, in that order,
@@ -150,7 +163,7 @@ func (r *request) protected(ctx context.Context) (tool.RemoteResult, error) {
 	if err != nil {
 		return tool.RemoteResult{}, err
 	}
-	turn, err := g.Breaker.Allow(time.Now(), r.o.Remote.Name)
+	turn, err := g.allow(r.o.Remote.Name)
 	if err != nil {
 		return tool.RemoteResult{}, err
 	}
@@ -222,7 +235,7 @@ func Try(ctx context.Context, s Server, c tool.Caller, name string) error {
 	if err != nil {
 		return err
 	}
-	turn, err := g.Breaker.Allow(time.Now(), name)
+	turn, err := g.allow(name)
 	if err != nil {
 		return err
 	}

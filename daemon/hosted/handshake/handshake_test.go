@@ -288,3 +288,32 @@ func TestListOfMostEntries(t *testing.T) {
 		}
 	}
 }
+
+// TestEmptyCursor_IsOneInTheModernEra checks that an empty cursor leads on in the modern era, and ends a list of an
+// older server, and that one which comes twice ends both.
+func TestEmptyCursor_IsOneInTheModernEra(t *testing.T) {
+	for era, want := range map[string]int{dialect.Modern: 2, dialect.Legacy: 1} {
+		p := &listPeer{peer: peer{era: era}, pages: []string{
+			`{"tools":[{"name":"a"}],"nextCursor":""}`, `{"tools":[{"name":"b"}],"nextCursor":""}`,
+		}}
+		about := json.RawMessage(`{"capabilities":{"tools":{}}}`)
+		lists, err := handshake.ReadLists(t.Context(), p, slog.New(slog.DiscardHandler), about, listing.Lists{})
+		if err != nil || len(lists.Raw[listing.Tools]) != want || p.asked != want {
+			t.Errorf("%s: %s after %d questions, %v", era, lists.Raw[listing.Tools], p.asked, err)
+		}
+	}
+}
+
+// listPeer has a list of several pages, whatever their cursors. Further questions get the last one.
+type listPeer struct {
+	peer
+
+	pages []string
+	asked int
+}
+
+// Request returns the next page.
+func (p *listPeer) Request(context.Context, string, string, json.RawMessage) (json.RawMessage, error) {
+	p.asked++
+	return json.RawMessage(p.pages[min(p.asked, len(p.pages))-1]), nil
+}

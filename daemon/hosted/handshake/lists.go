@@ -155,7 +155,8 @@ func list(ctx context.Context, p Peer, how listing.Protocol) (all []json.RawMess
 		}
 		all = append(all, page...)
 		next := jsonrpc.Field(result, "nextCursor")
-		last := len(next) == 0 || string(next) == "null" || string(next) == `""`
+		// Of the modern era an empty cursor is one as others are; older servers end their lists with that.
+		last := len(next) == 0 || string(next) == "null" || string(next) == `""` && e.Era != dialect.Modern
 		switch {
 		case len(all) > listing.MaxEntries, len(all) == listing.MaxEntries && !last:
 			return all[:listing.MaxEntries], fmt.Sprintf("%s has more than %d entries: the others are left out",

@@ -76,6 +76,9 @@ func CannotStart(server string, err error) *fault.Record {
 		"%s did not start: %v", server, err)
 }
 
+// WasStopped says, for people, why a process did nothing at all when its time was up.
+const WasStopped = "It, or a program that it has started, was stopped, as the signal SIGSTOP and debuggers do"
+
 // A Failure is a start after which the process does not serve.
 type Failure struct {
 	Server     string
@@ -83,6 +86,7 @@ type Failure struct {
 	Death      *fault.Record // of the process; nil if it has not exited
 	Ended      bool          // by Holdline, which Death then says
 	Printed    []string      // to stdout, though it is no MCP
+	Stopped    bool          // the process, or one that it started, was stopped when its time was up
 }
 
 // printed says what was printed to stdout, to follow other words; "" if nothing was.
@@ -133,7 +137,10 @@ func (f *Failure) Slow(took time.Duration, again bool) *fault.Record {
 		next = "Holdline starts it again by itself. "
 	}
 	does := "If it needs more time: holdline config set mcpServers." + f.Server + ".holdline.start_timeout 5m"
-	if words := f.printed(); words != "" { // more time would not help
+	switch words := f.printed(); { // more time would not help
+	case f.Stopped:
+		does = WasStopped + words
+	case words != "":
 		does = strings.TrimPrefix(words, ". ") + ". See whether it is an MCP server on stdin and stdout, or needs " +
 			"another argument to be one: holdline config edit"
 	}
