@@ -180,7 +180,7 @@ type Server struct {
 	Disabled bool                     `json:"disabled"`
 	Holdline Hosting                  `json:"holdline"`
 
-	wrong string // what is wrong with the entry; "" if nothing is
+	wrong string // what is wrong with the entry, a line for each mistake; "" if nothing is
 }
 
 // Hosting is how a server is shared and supervised. In a [Server] zero values stand for

@@ -120,6 +120,8 @@ func TestParseRefuses(t *testing.T) {
 			`c:3:5: unknown key "consult.max_concurent" (did you mean max_concurrent?)`,
 		},
 		{`{"nothing_like_it": 1}`, `c:1:2: unknown key "nothing_like_it"`},
+		{"\ufeff" + `{"nothing_like_it": 1}`, `c:1:2: unknown key "nothing_like_it"`},
+		{`{"servers": {"a": {"command": "x"}}}`, "c:1:2: servers: holdline has no such key: write mcpServers"},
 		{`{"Consult": {}}`, `c:1:2: unknown key "Consult" (did you mean consult?)`}, // keys have exact case
 		{`{"consult": {"web": true, "web": true}}`, `c:1:27: duplicate key "consult.web"`},
 		{`{"identities": {"a": {}, "\u0061": {}}}`, `c:1:26: duplicate key "identities.a"`},

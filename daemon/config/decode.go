@@ -1,6 +1,7 @@
 package config
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -27,6 +28,9 @@ const (
 	maxDepth  = 32
 	maxErrors = 20
 )
+
+// byteOrderMark begins the files of some editors.
+var byteOrderMark = []byte("\xef\xbb\xbf")
 
 // Error is a mistake in the file, with its place.
 type Error = jsonedit.Error
@@ -66,6 +70,7 @@ func CheckEdit(name string, before, after []byte) error {
 
 // parse reads the bytes of the decoder's file.
 func parse(d *decoder) (Config, error) {
+	d.data = bytes.TrimPrefix(d.data, byteOrderMark)
 	name, data, c := d.file, d.data, Default()
 	switch {
 	case len(data) > MaxFile:
@@ -100,7 +105,7 @@ func parse(d *decoder) (Config, error) {
 func (d *decoder) leaveOut(c *Config) {
 	for name, errs := range d.wrongIn {
 		s := c.Servers[name]
-		s.Enabled, s.wrong = new(bool), strings.ReplaceAll(joined(errs).Error(), "\n", "; ")
+		s.Enabled, s.wrong = new(bool), joined(errs).Error()
 		c.Servers[name] = s
 	}
 }
@@ -246,6 +251,8 @@ func (d *decoder) value(v *hujson.Value, dst reflect.Value, path string) {
 			hint, tolerated := "", false
 			if dst.Type() == reflect.TypeFor[Server]() {
 				hint, tolerated = foreign.Key(key, &m.Value, field(hosting, key) >= 0)
+			} else if dst.Type() == reflect.TypeFor[Config]() {
+				hint = foreign.TopKey(key)
 			}
 			switch {
 			case tolerated:

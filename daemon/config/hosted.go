@@ -27,7 +27,7 @@ const (
 func (s Settings) Unusable() error {
 	if s.wrong != "" {
 		return fmt.Errorf("its entry is wrong, so the server is left out: %s; correct it, or remove it: "+
-			"holdline servers remove %s", s.wrong, s.Name)
+			"holdline servers remove %s", strings.ReplaceAll(s.wrong, "\n", "; "), s.Name)
 	}
 	if s.Transport != SSE || !s.Enabled {
 		return nil
@@ -36,6 +36,10 @@ func (s Settings) Unusable() error {
 		"speak http, too, often at an address that ends in /mcp: write that, without type sse. Else have a bridge "+
 		"speak it: holdline servers add %s --replace -- npx -y mcp-remote URL --transport sse-only", s.Name)
 }
+
+// Mistakes returns the mistakes in the entry of a server that is left out for them, one a line, with their places;
+// "" for other servers.
+func (s Settings) Mistakes() string { return s.wrong }
 
 // Scopes: who shares one process of a server.
 const (

@@ -16,6 +16,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -91,12 +92,17 @@ names nothing that servers have listed.`,
 }
 
 // unusable returns an error for the servers that the daemon leaves out: their entries have mistakes, or a
-// transport that Holdline does not speak. The others are served.
+// transport that Holdline does not speak. The others are served. Each mistake has a line, and so has what to do.
 func unusable(cfg *config.Config) error {
 	var all []error
 	wrong := cfg.Unusable()
 	for _, name := range slices.Sorted(maps.Keys(wrong)) {
-		all = append(all, fmt.Errorf("mcpServers.%s: %w", name, wrong[name]))
+		text := strings.ReplaceAll(wrong[name].Error(), ". ", ".\n")
+		if s, _ := cfg.Server(name); s.Mistakes() != "" {
+			text = "its entry is wrong, so the server is left out:\n" + s.Mistakes() +
+				"\ncorrect it, or remove it: holdline servers remove " + name
+		}
+		all = append(all, fmt.Errorf("mcpServers.%s: %s", name, strings.ReplaceAll(text, "\n", "\n  ")))
 	}
 	return errors.Join(all...)
 }

@@ -73,6 +73,15 @@ func Key(key string, v *hujson.Value, hosting bool) (hint string, ok bool) {
 	return "", false
 }
 
+// TopKey returns what to write instead of a key under which another client has all of its servers; "" for others.
+func TopKey(key string) string {
+	switch key {
+	case "servers", "mcp", "mcp_servers", "context_servers", "mcp-servers", "mcpservers":
+		return "write mcpServers"
+	}
+	return ""
+}
+
 // isAll reports whether v is the list of names that means all tools.
 func isAll(v *hujson.Value) bool {
 	list, ok := v.Value.(*hujson.Array)
