@@ -132,6 +132,8 @@ func fitMembers(of string, object []byte) (json.RawMessage, error) {
 		case begins == "":
 		case string(value) == "null":
 			return nil
+		case of == "icons" && member == "sizes" && value[0] == '"': // as a draft of MCP had it
+			return append(append([]byte{'['}, value...), ']')
 		case strings.IndexByte(begins, value[0]) < 0 && of == "":
 			bad = fmt.Errorf("its %s is of the wrong type", member)
 		case strings.IndexByte(begins, value[0]) < 0:
@@ -184,6 +186,11 @@ func fitSchemas(listing json.RawMessage) (json.RawMessage, error) {
 	if schema == nil {
 		return jsonrpc.Prepend(listing, `"inputSchema":{`+object+`}`), nil
 	}
+	listing, err := withoutNulls(listing)
+	if err != nil {
+		return nil, err
+	}
+	schema = jsonrpc.Field(listing, "inputSchema")
 	for _, key := range []string{"inputSchema", "outputSchema"} {
 		if err := fitSchema(jsonrpc.Field(listing, key)); err != nil {
 			return nil, fmt.Errorf("its %s: %w", key, err)
@@ -196,6 +203,24 @@ func fitSchemas(listing json.RawMessage) (json.RawMessage, error) {
 		return nil, errors.New("its inputSchema is not of type object")
 	}
 	return jsonrpc.Replace(listing, "inputSchema", jsonrpc.Prepend(schema, object))
+}
+
+// withoutNulls returns the listing of a tool whose schemas have no null for what they leave out, as some servers
+// write it.
+func withoutNulls(listing json.RawMessage) (json.RawMessage, error) {
+	return jsonrpc.Rewrite(listing, func(key string, schema []byte) []byte {
+		if key != "inputSchema" && key != "outputSchema" {
+			return schema
+		}
+		for _, member := range []string{"type", "properties", "required"} {
+			if string(jsonrpc.Field(schema, member)) == "null" {
+				if less, err := jsonrpc.Replace(schema, member, nil); err == nil {
+					schema = less
+				}
+			}
+		}
+		return schema
+	})
 }
 
 // fitSchema returns why clients could refuse a schema, or nil. It looks only at

@@ -128,6 +128,21 @@ func TestFitListing(t *testing.T) {
 			"",
 		},
 		{
+			"null for what a schema leaves out",
+			Tools,
+			`{"name":"t","inputSchema":{"type":"object","properties":null,"required":null},"outputSchema":{"type":"object","properties":null}}`,
+			`{"name":"t","inputSchema":{"type":"object"},"outputSchema":{"type":"object"}}`,
+			"",
+		},
+		{"a type that is null", Tools, `{"name":"t","inputSchema":{"type":null}}`, `{"name":"t","inputSchema":{"type":"object"}}`, ""},
+		{
+			"sizes of an icon as a draft had them",
+			Tools,
+			`{"name":"t","inputSchema":{"type":"object"},"icons":[{"src":"a","sizes":"48x48"}]}`,
+			`{"name":"t","inputSchema":{"type":"object"},"icons":[{"src":"a","sizes":["48x48"]}]}`,
+			"",
+		},
+		{
 			"an icon that is no object",
 			Tools,
 			`{"name":"t","inputSchema":{"type":"object"},"icons":[7]}`,

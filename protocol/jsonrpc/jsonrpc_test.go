@@ -138,6 +138,7 @@ func TestLines(t *testing.T) {
 		{"a\nb\n", "a|b", false},
 		{"a\r\n\r\n\nb", "a|b", false},
 		{"a\nb", "a", true},
+		{"\ufeffa\n\ufeff\r\n", "a", false},
 		{strings.Repeat("x", 10) + "\nb\n", strings.Repeat("x", 10) + "|b", false},
 		{strings.Repeat("x", 11) + "\nb\n", "!|b", false},
 		{strings.Repeat("x", 5000) + "\nb\n" + strings.Repeat("y", 9000), "!|b|!", false},

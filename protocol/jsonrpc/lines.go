@@ -25,7 +25,7 @@ var ErrTooLong = errors.New("line too long")
 var ErrNoRoom = errors.New("no room for the line")
 
 // Lines reads newline-delimited messages. A carriage return before the
-// newline is dropped, empty lines are skipped, and a last line without a
+// newline and a byte order mark at the beginning of a line are dropped, empty lines are skipped, and a last line without a
 // newline still counts. It is for one goroutine.
 type Lines struct {
 	// DropTail leaves out a last line without a newline: from a peer that died
@@ -281,7 +281,10 @@ func (l *Lines) grow() {
 }
 
 // trim returns a line without carriage returns at its end.
-func trim(line []byte) []byte { return bytes.TrimRight(line, "\r") }
+func trim(line []byte) []byte { return bytes.TrimRight(bytes.TrimPrefix(line, bom), "\r") }
+
+// bom is the byte order mark, which some programs write before a line.
+var bom = []byte("\xef\xbb\xbf")
 
 // SetLimit changes the longest line that is taken from now on.
 func (l *Lines) SetLimit(limit int) { l.max = limit }

@@ -371,6 +371,10 @@ func (u *Process) readLine(l *lines.Line) {
 // counted, unless it is blank or torn; if it is certainly the answer to a call, that fails. hub.Mu must
 // not be held.
 func (u *Process) readMessage(l *lines.Line) {
+	if rest, marked := bytes.CutPrefix(l.Text, []byte("\xef\xbb\xbf")); marked && !l.InFile() { // a byte order mark
+		line := *l
+		line.Text, l = rest, &line
+	}
 	text := bytes.TrimSpace(l.Text)
 	if len(text) == 0 {
 		return
