@@ -164,8 +164,17 @@ func TestTokenEndpoint(t *testing.T) {
 		g.Person != "ada@example.com" {
 		t.Errorf("scopes %v, person %q, %v", g.Scopes, g.Person, err)
 	}
+	for text, scopes := range map[string]int{
+		good + `,"scope":["a","b"]}`: 2, good + `,"scope":[]}`: 0, good + `,"scope":null}`: 0, good + `,"scope":7}`: 0,
+		"\ufeff" + good + `,"scope":"a"}`: 1,
+	} {
+		body = text
+		if g, err := ask(login.AuthNone); err != nil || g.Access.Reveal() != "at" || len(g.Scopes) != scopes {
+			t.Errorf("%s: scopes %q, %v", text, g.Scopes, err)
+		}
+	}
 	for _, text := range []string{
-		"", "{}", "[]", `{"access_token":"at"}`, `{"access_token":"at","token_type":"mac"}`,
+		"", "{}", "[]", "token_type=bearer", `{"access_token":"at"}`, `{"access_token":"at","token_type":"mac"}`,
 		`{"access_token":"a t","token_type":"Bearer"}`, `{"access_token":"","token_type":"Bearer"}`,
 		`{"access_token":"` + strings.Repeat("x", 16385) + `","token_type":"Bearer"}`,
 		`{"access_token":"at","token_type":"Bearer","refresh_token":"x\ny"}`,

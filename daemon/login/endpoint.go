@@ -215,9 +215,10 @@ func parseGrant(body []byte, start time.Time) (Grant, error) {
 		Type    string          `json:"token_type"`
 		Expires json.RawMessage `json:"expires_in"`
 		Refresh string          `json:"refresh_token"`
-		Scope   *string         `json:"scope"`
+		Scope   json.RawMessage `json:"scope"` // a string; some give a list
 		ID      string          `json:"id_token"`
 	}
+	body = bytes.TrimPrefix(body, []byte("\ufeff"))
 	switch {
 	case json.Unmarshal(body, &a) != nil:
 		return Grant{}, fmt.Errorf("%w: it is no JSON object with tokens", ErrNonsense)
@@ -227,8 +228,14 @@ func parseGrant(body []byte, start time.Time) (Grant, error) {
 		return Grant{}, fmt.Errorf("%w: its token is of the type %q, not Bearer", ErrNonsense, Clean(a.Type))
 	}
 	g := Grant{Access: Secret(a.Access), Refresh: Secret(a.Refresh), Obtained: start, Person: personOf(a.ID)}
-	if a.Scope != nil {
-		g.Scopes = append([]string{}, ParseScopes(*a.Scope)...)
+	var scope string
+	var scopes []string
+	switch {
+	case len(a.Scope) == 0 || string(a.Scope) == "null":
+	case json.Unmarshal(a.Scope, &scope) == nil:
+		g.Scopes = append([]string{}, ParseScopes(scope)...)
+	case json.Unmarshal(a.Scope, &scopes) == nil:
+		g.Scopes = append([]string{}, ParseScopes(strings.Join(scopes, " "))...)
 	}
 	seconds, err := strconv.ParseFloat(strings.Trim(string(a.Expires), `"`), 64)
 	if err == nil && seconds > 0 && seconds < math.MaxInt32 {
