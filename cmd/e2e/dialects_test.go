@@ -52,6 +52,26 @@ func TestProgramThatSpeaksNoMCP_ItsWordsAreQuoted(t *testing.T) {
 	}
 }
 
+// TestByteOrderMarkBeforeEachLine_Skipped has a server and its client write a byte order mark before each line.
+func TestByteOrderMarkBeforeEachLine_Skipped(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t).login()
+	entry := p.toolsEntry(nil)
+	argv := append([]string{"-c", `"$0" "$@" | sed -u "s/^/$(printf '\357\273\277')/"`, entry["command"].(string)},
+		entry["args"].([]string)...)
+	p.configure(map[string]any{"s": map[string]any{"command": "/bin/sh", "args": argv}}).daemon()
+	a := p.agent().shake()
+	p.untilReady("s")
+	a.send("\ufeff" + `{"jsonrpc":"2.0","id":4711,"method":"tools/call","params":{"name":"s__look","arguments":{"token":"x"}}}`)
+	if x := a.wait(4711); x.text() != "x" || p.effectsOf("look x") != 1 {
+		t.Errorf("the call: %s", x.raw)
+	}
+	if s := p.server("s"); s.NoiseLines != 0 {
+		t.Errorf("the server: %+v", s)
+	}
+	a.leave()
+}
+
 // TestLogsInAPipe_NoEscapeSequences checks that what a server writes commands no terminal behind a pipe
 // unless the user wants that, and that the log has what the server wrote to stdout besides messages.
 func TestLogsInAPipe_NoEscapeSequences(t *testing.T) {

@@ -22,11 +22,12 @@ const (
 	// information from users during interactions". Revisions before have no such request.
 	clientWithoutElicitation = "the client's revision has no elicitation"
 	serverWithoutElicitation = "the server's revision has no elicitation"
-	// 2025-11-25, logging: "If no logging/setLevel request has been sent from the client, the server MAY
-	// decide which messages to send automatically." What a request sets is kept in a session, and
-	// transports: "A server using the Streamable HTTP transport MAY assign a session ID at
-	// initialization time". One that assigns none has forgotten the level by the next request.
-	levelNeedsSession = "the server keeps no session, in which a log level is kept"
+	// 2025-11-25, transports: "A server using the Streamable HTTP transport MAY assign a session ID at
+	// initialization time". One that assigns none has forgotten by the next request what logging/setLevel has set.
+	levelNeedsSession = "the server keeps no session, in which the level that a request sets is kept"
+	// 2026-07-28, schema, the key io.modelcontextprotocol/logLevel: "Replaces the former logging/setLevel RPC."
+	// Servers of other revisions know only the latter, which sets nothing for the call to come without a session.
+	levelIsNoKey = "the server's revision knows no level of a single request"
 )
 
 // eraOperations are the operations of the table, in the order in which a client tries them.
@@ -41,6 +42,8 @@ func impossible(client, server, transport, operation string) string {
 		return serverWithoutElicitation
 	case operation == "elicitation" && client < "2025-06-18":
 		return clientWithoutElicitation
+	case operation == "log level" && transport == "bare" && server != mcp.Modern && client == mcp.Modern:
+		return levelIsNoKey
 	case operation == "log level" && transport == "bare" && server != mcp.Modern:
 		return levelNeedsSession
 	}
@@ -117,7 +120,7 @@ func TestClientOfEachRevisionWithServerOfEach_WhatTheRevisionsKnowWorks(t *testi
 		text, _ := os.ReadFile(file)
 		t.Errorf("%s", text)
 	}
-	want := map[string]int{clientWithoutElicitation: 18, serverWithoutElicitation: 30, levelNeedsSession: 20}
+	want := map[string]int{clientWithoutElicitation: 18, serverWithoutElicitation: 30, levelNeedsSession: 16, levelIsNoKey: 4}
 	if all := 5 * 5 * 3 * len(eraOperations); cells != all || !maps.Equal(reasons, want) {
 		t.Errorf("%d cells of %d, those that cannot work: %v, want %v", cells, all, reasons, want)
 	}

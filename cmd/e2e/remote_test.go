@@ -267,7 +267,7 @@ func TestRemoteUnauthenticated(t *testing.T) {
 }
 
 // TestRemoteGone checks that calls of a server that cannot be reached any more fail with
-// that reason, and that its circuit opens.
+// that reason, also once its circuit is open.
 func TestRemoteGone(t *testing.T) {
 	t.Parallel()
 	f := newFar(t, false)
@@ -289,8 +289,8 @@ func TestRemoteGone(t *testing.T) {
 			t.Errorf("a call of a server that is gone: %s", x.raw)
 		}
 	}
-	if x := slow(); x.code() != "circuit_open" {
-		t.Errorf("the sixth call: %s", x.raw)
+	if x := slow(); x.code() != "circuit_open" || x.reason() != "unreachable" || !strings.Contains(x.text(), "cannot be reached") {
+		t.Errorf("the sixth call, while the server is shown as unreachable: %s", x.raw)
 	}
 	if n := f.times("x"); n != 1 {
 		t.Errorf("%d calls had an effect, want the first alone", n)

@@ -55,6 +55,41 @@ func TestServerAsleepInACall_ShownAsNotAnsweringAndNeverEnded(t *testing.T) {
 	b.rest()
 }
 
+// TestServerIsStoppedAtItsStart_FaultSaysSo has a server be stopped before it has answered anything: once it itself,
+// and once a program that it has started. The fault and a trial say that it was stopped, and advise no more time.
+func TestServerIsStoppedAtItsStart_FaultSaysSo(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	frozen := func(script string) map[string]any {
+		return map[string]any{
+			"command": "/bin/sh", "args": []string{"-c", script}, "holdline": hosting{"start_timeout": "10s"},
+		}
+	}
+	p.configure(map[string]any{
+		"itself": frozen("kill -STOP $$"), "below": frozen("sh -c 'kill -STOP $$'; exit 1"),
+	}).daemon()
+	a := p.agent().shake()
+	said := func(s control.StatusAnswer, name string) string {
+		if f := find(t, s, name).LastFault; f != nil {
+			return f.Fault.Detail
+		}
+		return ""
+	}
+	s := p.until("both starts have failed", func(s control.StatusAnswer) bool {
+		return strings.Contains(said(s, "itself"), "was stopped") && strings.Contains(said(s, "below"), "was stopped")
+	})
+	_, errs, code := p.run("", "servers", "test", "below")
+	if code == exitOK || !strings.Contains(errs, "was stopped") {
+		t.Errorf("the trial: exit %d, %s", code, errs)
+	}
+	for _, text := range []string{said(s, "itself"), said(s, "below"), errs} {
+		if strings.Contains(text, "more time") {
+			t.Errorf("it advises more time: %s", text)
+		}
+	}
+	a.leave()
+}
+
 // TestServerIsStopped_FaultSaysThatItDoesNotAnswer stops a server's process in a call. The fault of
 // the call says that the server answers no ping either, so that nobody waits longer for it.
 func TestServerIsStopped_FaultSaysThatItDoesNotAnswer(t *testing.T) {
