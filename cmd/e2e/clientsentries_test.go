@@ -22,7 +22,7 @@ func TestServersRemove_NoEntryDangles(t *testing.T) {
 			t.Errorf("%s is not named: %s", name, out)
 		}
 	}
-	if out, _, code := p.run("", "doctor"); code != exitOK || strings.Contains(out, "does not have") {
+	if out, _, code := p.run("", "doctor", "-v"); code != exitOK || strings.Contains(out, "does not have") {
 		t.Errorf("doctor: exit %d\n%s", code, out)
 	}
 	if out := p.must("setup", "--dry-run"); !strings.Contains(out, "Nothing to do") {
@@ -58,7 +58,7 @@ func TestDanglingEntry_IsFoundAndRepaired(t *testing.T) {
 	p, _, _ := connected(t)
 	p.configure(map[string]any{})
 	p.must("reload", "--yes")
-	out, _, code := p.run("", "doctor")
+	out, _, code := p.run("", "doctor", "-v")
 	if code != exitFailure || strings.Count(out, "starts servers that Holdline does not have: tools") != 2 ||
 		!strings.Contains(out, "holdline setup --from cursor removes the entries") {
 		t.Errorf("doctor: exit %d\n%s", code, out)
@@ -75,7 +75,7 @@ func TestDanglingEntry_IsFoundAndRepaired(t *testing.T) {
 			t.Errorf("%s has\n%s", name, text)
 		}
 	}
-	if out, _, code := p.run("", "doctor"); code != exitOK {
+	if out, _, code := p.run("", "doctor", "-v"); code != exitOK {
 		t.Errorf("doctor, after the repair: exit %d\n%s", code, out)
 	}
 }

@@ -76,7 +76,7 @@ func TestConsultCommandEngine(t *testing.T) {
 		!strings.Contains(errs, "max_usd") {
 		t.Errorf("money: exit %d, %q", code, errs)
 	}
-	if out, _, _ := p.run("", "doctor"); !strings.Contains(out, bin) {
+	if out, _, _ := p.run("", "doctor", "-v"); !strings.Contains(out, bin) {
 		t.Errorf("doctor: %s", out)
 	}
 	out, _, _ := p.run("", "consult", "list", "--json")
@@ -106,7 +106,7 @@ func TestConsultNotLoggedIn(t *testing.T) {
 	// but that of a file which the configuration names.
 	mine := p.env
 	p.env = append(p.env, "CODEX_API_KEY=secret")
-	if out, _, _ := p.run("", "doctor"); !strings.Contains(out, "as seen by the next daemon") ||
+	if out, _, _ := p.run("", "doctor", "-v"); !strings.Contains(out, "as seen by the next daemon") ||
 		!strings.Contains(out, "your own environment has CODEX_API_KEY, and the daemon's has not") {
 		t.Errorf("doctor without a daemon:\n%s", out)
 	}
@@ -116,7 +116,7 @@ func TestConsultNotLoggedIn(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.must("config", "set", "consult.env_file", keys)
-	if out, _, _ := p.run("", "doctor"); !strings.Contains(out, "version 0.169.0, by the environment") {
+	if out, _, _ := p.run("", "doctor", "-v"); !strings.Contains(out, "version 0.169.0, by the environment") {
 		t.Errorf("doctor without a daemon, and with a file of variables:\n%s", out)
 	}
 	p.must("config", "unset", "consult.env_file")
@@ -140,7 +140,7 @@ func TestConsultNotLoggedIn(t *testing.T) {
 	}
 	_, errs, _ := p.run("", "consult", "--engine", "codex", "one two")
 	check("command", errs)
-	out, _, _ := p.run("", "doctor")
+	out, _, _ := p.run("", "doctor", "-v")
 	check("doctor", out)
 	a := p.agent().shake()
 	check("agent", a.wait(a.call("consult", map[string]any{"prompt": "x", "engine": "codex"})).raw)
@@ -248,7 +248,7 @@ func TestConsultEnvFile(t *testing.T) {
 	ask("consult.env_file of the configuration cannot be used: open " + file)
 	put("MINE=first\n", 0o644)
 	ask("others can read it")
-	if out, _, _ := p.run("", "doctor"); !strings.Contains(out, "others can read it") ||
+	if out, _, _ := p.run("", "doctor", "-v"); !strings.Contains(out, "others can read it") ||
 		!strings.Contains(out, "each consult reads the file again") {
 		t.Errorf("doctor: %s", out)
 	}

@@ -47,7 +47,7 @@ func TestCrashLoopEnds(t *testing.T) {
 	if n := p.effectsOf("begin e"); n != 1 {
 		t.Errorf("the call was made %d times", n)
 	}
-	out, _, code := p.run("", "doctor")
+	out, _, code := p.run("", "doctor", "-v")
 	if code == 0 || !strings.Contains(out, filepath.Join("aside", worker.ID)) {
 		t.Errorf("doctor, exit %d:\n%s", code, out)
 	}

@@ -210,7 +210,7 @@ func damageCell(t *testing.T, row damageRow, how string, alive bool) {
 	}
 	p.checkEffect(t, "begin u", got[calls["u"]], true, 0)
 	if x := got[calls["e"]]; alive && x.code() == "outcome_unknown" {
-		out, errs, _ := p.run("", "doctor")
+		out, errs, _ := p.run("", "doctor", "-v")
 		log, _ := os.ReadFile(filepath.Join(p.stateRoot(), "logs/daemon.log"))
 		if all := x.raw + out + errs + string(log); !strings.Contains(all, filepath.Base(path)) {
 			t.Errorf("nothing names %s: %s", filepath.Base(path), x.raw)

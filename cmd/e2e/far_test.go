@@ -297,7 +297,7 @@ func TestFarHostDown(t *testing.T) {
 		!strings.Contains(out, "Network is unreachable") {
 		t.Errorf("the status says\n%s", out)
 	}
-	out, errs, code := p.run("", "doctor")
+	out, errs, code := p.run("", "doctor", "-v")
 	said := strings.Join(strings.Fields(out), " ")
 	for _, want := range []string{
 		"host build-box: cannot be reached from this shell: ssh: connect to host build-box port 22: Network is unreachable",

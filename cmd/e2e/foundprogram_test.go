@@ -23,7 +23,7 @@ func TestFoundInteractive(t *testing.T) {
 	p.agent().shake()
 	p.untilReady("tools")
 	want := "ok       program of server tools: " + filepath.Join(dir, "nvmtool") + " (interactive login shell)\n"
-	if out, _, _ := p.run("", "doctor"); !strings.Contains(out, want) {
+	if out, _, _ := p.run("", "doctor", "-v"); !strings.Contains(out, want) {
 		t.Errorf("doctor lacks %q:\n%s", want, out)
 	}
 }
@@ -57,7 +57,7 @@ func TestFoundByShell(t *testing.T) {
 		!strings.Contains(errs, "(login shell)") {
 		t.Errorf("servers start: exit %d\n%s", code, errs)
 	}
-	out, _, code := p.run("", "doctor")
+	out, _, code := p.run("", "doctor", "-v")
 	if code == exitOK || !strings.Contains(out, "problem  server tools: its command is missing") ||
 		!strings.Contains(out, help) {
 		t.Errorf("doctor: exit %d\n%s", code, out)
@@ -69,7 +69,7 @@ func TestFoundByShell(t *testing.T) {
 	p.must("servers", "start", "tools")
 	want := "ok       program of server tools: " + filepath.Join(venv, "venvtool") +
 		" (PATH captured by holdline install)\n"
-	if out := p.must("doctor"); !strings.Contains(out, want) {
+	if out := p.must("doctor", "-v"); !strings.Contains(out, want) {
 		t.Errorf("doctor lacks %q:\n%s", want, out)
 	}
 }
@@ -89,7 +89,7 @@ func TestFoundByStarter(t *testing.T) {
 	p.configure(map[string]any{"tools": entry})
 	p.agent().shake()
 	p.untilReady("tools")
-	out, _, _ := p.run("", "doctor")
+	out, _, _ := p.run("", "doctor", "-v")
 	for _, want := range []string{
 		filepath.Join(dir, "agenttool") + " (what started the daemon)\n",
 		"claude: " + filepath.Join(programs, "claude") + ",",

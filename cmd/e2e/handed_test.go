@@ -209,7 +209,7 @@ func TestOpenDirectoryRefused(t *testing.T) {
 	if _, errs, code := p.run("", "daemon"); code != exitFailure || !strings.Contains(errs, "0755") {
 		t.Errorf("exit %d, %s", code, errs)
 	}
-	if out, _, code := p.run("", "doctor"); code != exitFailure || !strings.Contains(out, "0755") {
+	if out, _, code := p.run("", "doctor", "-v"); code != exitFailure || !strings.Contains(out, "0755") {
 		t.Errorf("doctor: exit %d, %s", code, out)
 	}
 	_ = os.Chmod(dir, 0o700)

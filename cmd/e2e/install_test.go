@@ -289,7 +289,7 @@ func TestCapturedPath(t *testing.T) {
 	entry["command"] = "mytool"
 	p.configure(map[string]any{"tools": entry})
 	p.must("install")
-	out, _, code := p.run("", "doctor")
+	out, _, code := p.run("", "doctor", "-v")
 	if code != exitFailure || !strings.Contains(out, "server tools: its command is missing: mytool is in none of ") {
 		t.Errorf("doctor: exit %d\n%s", code, out)
 	}
@@ -303,13 +303,13 @@ func TestCapturedPath(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = f.Close()
-	if out, _, _ := p.run("", "doctor"); !strings.Contains(out, "your login shell has more now: "+tools) {
+	if out, _, _ := p.run("", "doctor", "-v"); !strings.Contains(out, "your login shell has more now: "+tools) {
 		t.Errorf("doctor does not say that the PATH has changed:\n%s", out)
 	}
 	if out := p.must("install", "--path"); !onPath(out, tools) {
 		t.Errorf("install --path:\n%s", out)
 	}
-	if out, _, code := p.run("", "doctor"); code != 0 {
+	if out, _, code := p.run("", "doctor", "-v"); code != 0 {
 		t.Errorf("doctor: exit %d\n%s", code, out)
 	}
 	if out := p.must("servers", "tools", "tools"); !strings.Contains(out, "tools") || p.server("tools").Tools == nil {
@@ -328,7 +328,7 @@ func TestDoctorMissingOnce(t *testing.T) {
 	p.until("the server that does not come up", func(s control.StatusAnswer) bool {
 		return len(s.Servers) == 1 && s.Servers[0].LastFault != nil
 	})
-	out, _, code := p.run("", "doctor")
+	out, _, code := p.run("", "doctor", "-v")
 	if code != exitFailure || strings.Count(out, " server tools: ") != 1 ||
 		!strings.Contains(out, "its command is missing") || strings.Contains(out, " servers: tools") {
 		t.Errorf("doctor: exit %d\n%s", code, out)
@@ -395,7 +395,7 @@ func TestDoctorOrphan(t *testing.T) {
 	if err := os.RemoveAll(dirs[0]); err != nil {
 		t.Fatal(err)
 	}
-	out, _, code := p.run("", "doctor")
+	out, _, code := p.run("", "doctor", "-v")
 	if code != exitFailure || !strings.Contains(out, fmt.Sprintf("kill -9 %d", worker.PID)) {
 		t.Errorf("doctor: exit %d\n%s", code, out)
 	}

@@ -44,7 +44,7 @@ func TestBadConfigAtStart_LastGoodServes(t *testing.T) {
 	if out := p.must("status"); !strings.Contains(out, s.Daemon.ConfigCopy) || !strings.Contains(out, "correct "+path) {
 		t.Errorf("status says\n%s", out)
 	}
-	if out, _, code := p.run("", "doctor"); code == exitOK || !strings.Contains(out, s.Daemon.ConfigCopy) {
+	if out, _, code := p.run("", "doctor", "-v"); code == exitOK || !strings.Contains(out, s.Daemon.ConfigCopy) {
 		t.Errorf("doctor, exit %d:\n%s", code, out)
 	}
 	log, err := os.ReadFile(filepath.Join(p.dir, "daemon.log"))
@@ -124,7 +124,7 @@ func TestEmptyConfig_ServersStayUntilTheUserMeansIt(t *testing.T) {
 		if out := p.must("status"); !strings.Contains(out, path) {
 			t.Errorf("%s: status says\n%s", x.name, out)
 		}
-		if out, _, code := p.run("", "doctor"); code == exitOK || !strings.Contains(out, path+" "+x.says) ||
+		if out, _, code := p.run("", "doctor", "-v"); code == exitOK || !strings.Contains(out, path+" "+x.says) ||
 			!strings.Contains(out, "cp "+s.Daemon.ConfigCopy) {
 			t.Errorf("%s: doctor, exit %d:\n%s", x.name, code, out)
 		}

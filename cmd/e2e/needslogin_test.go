@@ -114,7 +114,7 @@ func TestLoginIsShown(t *testing.T) {
 	shown("servers test", errs, "far needs a login\nhint: "+fix+"\n")
 	shown("servers --json", p.must("servers", "--json"), `"state": "needs_login"`)
 	shown("status", p.must("status"), fix)
-	doctor, _, code := p.run("", "doctor")
+	doctor, _, code := p.run("", "doctor", "-v")
 	if shown("doctor", doctor, fix); code != exitFailure {
 		t.Errorf("doctor: exit %d", code)
 	}

@@ -58,7 +58,7 @@ func TestLogCannotBeOpened_DaemonServes(t *testing.T) {
 			if s := p.status(); !strings.Contains(s.Daemon.Degraded, log) {
 				t.Errorf("status says %q, and not what is wrong with %s", s.Daemon.Degraded, log)
 			}
-			out, errs, _ := p.look("doctor")
+			out, errs, _ := p.look("doctor", "-v")
 			if !strings.Contains(out, log+" cannot be opened") {
 				t.Errorf("doctor does not name the log:\n%s%s", out, errs)
 			}

@@ -105,7 +105,7 @@ func TestServerOverreaches(t *testing.T) {
 		!strings.Contains(out, `"scope": "project"`) {
 		t.Errorf("servers list:\n%s", out)
 	}
-	if out, _, _ := p.run("", "doctor"); !strings.Contains(out, "server tools") ||
+	if out, _, _ := p.run("", "doctor", "-v"); !strings.Contains(out, "server tools") ||
 		!strings.Contains(out, `"scope": "project"`) {
 		t.Errorf("doctor:\n%s", out)
 	}
@@ -317,7 +317,7 @@ func TestServerForsakenAtStart(t *testing.T) {
 		one := find(t, s, "slow")
 		return one.State == "idle" && len(s.Workers) == 0
 	})
-	if out, _, _ := p.run("", "doctor"); regexp.MustCompile(`(?m)^(note|fail).*server slow`).MatchString(out) {
+	if out, _, _ := p.run("", "doctor", "-v"); regexp.MustCompile(`(?m)^(note|fail).*server slow`).MatchString(out) {
 		t.Errorf("doctor:\n%s", out)
 	}
 }

@@ -301,7 +301,7 @@ func TestInstallOfBothFiles(t *testing.T) {
 	if err := os.Remove(filepath.Join(bin, pair.Small)); err != nil {
 		t.Fatal(err)
 	}
-	if out, _, _ := p.run("", "doctor"); !strings.Contains(out, "note     holdline-stdio: ") {
+	if out, _, _ := p.run("", "doctor", "-v"); !strings.Contains(out, "note     holdline-stdio: ") {
 		t.Errorf("doctor without the small program:\n%s", out)
 	}
 	p.exe = build(t, newer)

@@ -104,7 +104,7 @@ func TestSecretByCommand(t *testing.T) {
 	if _, errs, _ := p.run("", "config", "check"); !strings.Contains(errs, "commands.idle: no server has") {
 		t.Errorf("config check: %s", errs)
 	}
-	if out, _, _ := p.run("", "doctor"); !strings.Contains(out, "env.API_TOKEN of server tools") {
+	if out, _, _ := p.run("", "doctor", "-v"); !strings.Contains(out, "env.API_TOKEN of server tools") {
 		t.Errorf("doctor:\n%s", out)
 	}
 

@@ -40,7 +40,7 @@ func TestStopSaysWhatItDid(t *testing.T) {
 	if !alive(pid) {
 		t.Error("the server that is said to run on has ended")
 	}
-	if out, _, _ := p.run("", "doctor"); strings.Contains(out, "which was killed") {
+	if out, _, _ := p.run("", "doctor", "-v"); strings.Contains(out, "which was killed") {
 		t.Errorf("doctor after a clean stop:\n%s", out)
 	}
 	p.daemon()

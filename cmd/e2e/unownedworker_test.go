@@ -37,7 +37,7 @@ func TestDoctor_WorkerThatTheDaemonDoesNotHave(t *testing.T) {
 	waitFor(t, "the process", func() bool {
 		return strings.Contains(p.processes()[lost.Process.Pid], "worker --run "+dir)
 	})
-	out, errs, code := p.run("", "doctor")
+	out, errs, code := p.run("", "doctor", "-v")
 	want := fmt.Sprintf("process %d is a worker that the daemon can neither use nor end: %s", lost.Process.Pid, dir)
 	if code == 0 || !strings.Contains(out, want) || strings.Count(out, "is a worker that the daemon") != 1 ||
 		!strings.Contains(out, fmt.Sprintf("kill -9 %d", lost.Process.Pid)) {

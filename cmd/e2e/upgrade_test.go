@@ -242,7 +242,7 @@ echo '{"version":"0.0.9","greeting":[0],"worker":[4],"record":[1]}'
 			t.Errorf("%s: daemon = %+v", c.name, d)
 		}
 	}
-	if out, _, code := p.run("", "doctor"); code != exitFailure ||
+	if out, _, code := p.run("", "doctor", "-v"); code != exitFailure ||
 		!strings.Contains(out, "the binary that was installed is not used: ") {
 		t.Errorf("doctor: exit %d, %s", code, out)
 	}

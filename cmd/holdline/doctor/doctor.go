@@ -153,7 +153,8 @@ func checkConfiguration(o Options) Finding {
 	if o.ConfigErr != nil {
 		why := "no daemon starts with it; one that runs goes on with the configuration before it"
 		if _, err := os.Stat(configfile.CopyPath(o.StateDir, o.Config)); err == nil {
-			why = "daemons go on with the last good state of the file"
+			why = "a daemon that runs goes on with the configuration before it, and one that starts serves by the copy of " +
+				"the file's last good state, " + configfile.CopyPath(o.StateDir, o.Config)
 		}
 		return f.with(Problem, o.ConfigErr.Error(), why, "correct the file; a running daemon reads it by itself")
 	}
