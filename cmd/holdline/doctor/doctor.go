@@ -77,7 +77,7 @@ func (f Finding) with(state State, what, why, fix string) Finding {
 }
 
 // Options are what the checks need to know. Functions among them are called by the checks;
-// tests replace them. The last three fields are set by checks, for those that come later.
+// tests replace them. The last four fields are set by checks, for those that come later.
 type Options struct {
 	Paths     socket.Paths
 	StateDir  string
@@ -101,6 +101,7 @@ type Options struct {
 	// Clients returns what an import of the MCP clients on this machine would do.
 	Clients func() (*importer.Plan, error)
 
+	refused     bool                       // there is a finding about the configuration file
 	path        string                     // the PATH of hosted servers, as far as it is known
 	missing     []string                   // servers whose program does not exist, or whose host cannot be reached
 	environment *control.EnvironmentAnswer // what the running daemon says of it; nil if none runs
@@ -138,6 +139,7 @@ func checkSurroundings(ctx context.Context, o *Options) []Finding {
 	ctx, cancel := context.WithTimeout(ctx, limit())
 	defer cancel()
 	found := append([]Finding{checkConfiguration(*o)}, checkLeftOut(o.Loaded)...)
+	o.refused = found[0].State == Problem
 	found = append(found, checkStateDir(*o), checkSmall(o.Program))
 	found = append(found, checkSystemd(ctx, *o)...)
 	found = append(found, checkLaunchd(ctx, *o)...)
@@ -321,7 +323,7 @@ func checkDaemon(ctx context.Context, o Options, conn net.Conn, path string) []F
 		add("environment of server "+status.Differs[i].Server, what,
 			"the server may work on something else than the agent's user means", fix)
 	}
-	if d := status.Daemon; d.ConfigRefused != "" && (o.ConfigErr == nil || d.Config != o.Config) { // once
+	if d := status.Daemon; d.ConfigRefused != "" && !(o.refused && d.Config == o.Config) { // once
 		why := "the daemon goes on with the configuration before it"
 		if d.ConfigCopy != "" {
 			why = "the daemon serves by the copy of the file's last good state, " + d.ConfigCopy
