@@ -3,6 +3,7 @@ package e2e
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -13,61 +14,98 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"holdline/protocol/process"
 )
 
 // A damageRow is a file that processes open, and what may be lost by its damage. Whatever is not
 // lost must be as if nothing had happened.
 type damageRow struct {
 	path string // below the place, with * for what differs between places
+	in   string // one of [damageScenes]; "" for that of [damageCell]
+	// absent says that the file is there only at times, and not when it is damaged: it is made.
+	absent bool
+	spare  bool // it is read when another one is damaged, or when a server starts: in no undamaged scene
 	// loses says that the outcome of the call to m may be unknown that must not run twice: what is
 	// damaged is the only record of it.
 	loses bool
-	// stops says that m may be refused afterwards, with a message that names the file: whether it was
-	// stopped is not known.
+	// stops says that calls of m may be refused afterwards, with a message that names the file: whether m was
+	// stopped, or how it is to be started, is not known.
 	stops bool
 	// except are the damages of which nothing is promised, as "how" or as "how/dead" and "how/alive" for
-	// one state of the worker: a proxy that was given the name of a file with an answer believes each letter in
-	// it, no daemon starts if its locks can never be opened: see [TestDaemonLockUnreadable], and an entry of the
-	// configuration with a wrong letter is one with a mistake: see [TestUnknownKeyInOneEntry_OthersServed].
+	// one state of the worker: no daemon starts if its locks can never be opened: see [TestDaemonLockUnreadable], and
+	// an entry of the configuration with a wrong letter is one with a mistake, as after an edit: see
+	// [TestUnknownKeyInOneEntry_OthersServed].
 	except []string
 }
 
 // damageRows are the files of [TestDamage]: all that [TestDamage_EveryFileHasARow] finds.
 var damageRows = []damageRow{
 	{path: "home/.config/holdline/config.json", except: []string{"one bit"}},
-	{path: "home/.config/holdline/env"},
+	{path: "home/.config/holdline/env", stops: true},
 	{path: "home/.local/state/holdline/catalog/m.json"},
 	{path: "home/.local/state/holdline/config/*.json"},
 	{path: "home/.local/state/holdline/daemon.lock", except: []string{"unreadable"}},
-	{path: "home/.local/state/holdline/daemon.path"},
+	{path: "home/.local/state/holdline/daemon.path", absent: true},
 	{path: "home/.local/state/holdline/daemon.place"},
-	{path: "home/.local/state/holdline/environ"},
+	{path: "home/.local/state/holdline/environ", absent: true},
 	{path: "home/.local/state/holdline/epoch"},
 	{path: "home/.local/state/holdline/generation"},
 	{path: "home/.local/state/holdline/logs/daemon.log"},
-	{path: "home/.local/state/holdline/servers/m.json", stops: true},
-	{path: "home/.local/state/holdline/spent.json"},
-	{path: "home/.local/state/holdline/telemetry.jsonl"},
-	{path: "run/holdline/adopting"},
-	{path: "run/holdline/crash"},
+	{path: "home/.local/state/holdline/servers/m.json", absent: true, stops: true},
+	{path: "home/.local/state/holdline/telemetry.jsonl", absent: true},
+	{path: "run/holdline/adopting", absent: true},
+	{path: "run/holdline/crash", absent: true},
 	{path: "run/holdline/daemon.lock", except: []string{"unreadable"}},
 	{path: "run/holdline/epoch"},
-	{path: "run/holdline/home"},
-	{path: "run/holdline/losses.json"},
+	{path: "run/holdline/home", absent: true},
+	{path: "run/holdline/losses.json", absent: true},
 	{path: "run/holdline/start.lock"},
-	{path: "run/holdline/stopped"},
 	{path: "run/holdline/store"},
-	{path: "run/holdline/w/sm-*/a/*", loses: true, except: []string{"one bit"}},
+	{path: "run/holdline/w/sm-*/a/*", loses: true},
 	{path: "run/holdline/w/sm-*/calls.jsonl", loses: true},
 	{path: "run/holdline/w/sm-*/lists.json"},
 	{path: "run/holdline/w/sm-*/lock", loses: true},
 	{path: "run/holdline/w/sm-*/long.*", loses: true},
-	{path: "run/holdline/w/sm-*/longline.json"},
+	{path: "run/holdline/w/sm-*/longline.json", absent: true},
 	{path: "run/holdline/w/sm-*/server.json", loses: true},
 	{path: "run/holdline/w/sm-*/spec.json", loses: true},
 	{path: "run/holdline/w/sm-*/state.json", loses: true},
 	{path: "run/holdline/w/sm-*/taken", loses: true},
 	{path: "run/holdline/w/sm-*/worker.log"},
+
+	{in: "a consult", path: "home/.local/state/holdline/consults/*/calls.jsonl", loses: true},
+	{in: "a consult", path: "home/.local/state/holdline/consults/*/job.json", loses: true},
+	{in: "a consult", path: "home/.local/state/holdline/consults/*/lock", loses: true},
+	{in: "a consult", path: "home/.local/state/holdline/consults/*/longline.json", absent: true},
+	{in: "a consult", path: "home/.local/state/holdline/consults/*/say.jsonl"},
+	{in: "a consult", path: "home/.local/state/holdline/consults/*/spec.json", loses: true},
+	{in: "a consult", path: "home/.local/state/holdline/consults/*/state.json", loses: true},
+	{in: "a consult", path: "home/.local/state/holdline/consults/*/taken", loses: true},
+	{in: "a consult", path: "home/.local/state/holdline/consults/*/transcript.jsonl"},
+	{in: "a consult", path: "home/.local/state/holdline/consults/*/worker.log"},
+	{in: "a budget", path: "home/.local/state/holdline/spent.json"},
+	{in: "a budget", path: "home/.local/state/holdline/spent.json.copy"},
+	{in: "an ended consult", path: "home/.local/state/holdline/consults/*/answer.json"},
+	{in: "an ended consult", path: "home/.local/state/holdline/consults/*/job.json"},
+	{in: "an ended consult", path: "home/.local/state/holdline/consults/*/outcome.json"},
+	{in: "an ended consult", path: "home/.local/state/holdline/logs/consults.jsonl"},
+	{in: "a task", path: "home/.local/state/holdline/tasks/*.json", loses: true},
+	{in: "a question", path: "run/holdline/w/stools-*/q/*", loses: true},
+	{in: "a question", path: "run/holdline/w/stools-*/q.json"},
+	{in: "a long request", path: "run/holdline/.line.*"},
+	{in: "a login", path: "home/.local/state/holdline/logins/*.json", loses: true},
+	{in: "a login", path: "home/.local/state/holdline/logins/secrets/*.json", loses: true, spare: true},
+	{in: "a login", path: "home/.local/state/holdline/logins/targets/*.json", loses: true},
+	{in: "a far call", path: "far/.local/state/holdline/far/*/*/lock", loses: true},
+	{in: "a far call", path: "far/.local/state/holdline/far/*/*/spec.json", loses: true},
+	{in: "a far call", path: "far/.local/state/holdline/far/*/*/state.json", loses: true},
+	{in: "a far call", path: "home/.local/state/holdline/away/stools-*"},
+	{in: "a far call", path: "home/.local/state/holdline/origin"},
+	{in: "a far call", path: "run/holdline/known/stools-*", spare: true},
+	{in: "a far call", path: "run/holdline/w/stools-*/calls.jsonl", loses: true},
+	{in: "a far call", path: "run/holdline/w/stools-*/spec.json", loses: true},
+	{in: stopScene, path: "run/holdline/stopped"},
 }
 
 // damages are what can happen to a file. Each gets its path, its content, an earlier one, and that
@@ -102,6 +140,10 @@ func damagePlace(t *testing.T) (*place, *agent) {
 	p.configure(map[string]any{
 		"m": p.toolsEntry(hosting{"scope": "shared"}), "o": p.toolsEntry(hosting{"scope": "shared"}),
 	})
+	env := filepath.Join(p.dir, "home/.config/holdline/env")
+	if err := os.WriteFile(env, []byte("FIRST_OF_TWO=1\nSECOND_OF_TWO=2\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	a := p.agent().shake()
 	for _, server := range []string{"m", "o"} {
 		if x := a.wait(a.call(server+"__effect", map[string]any{"token": "first"})); x.text() != "first" {
@@ -110,9 +152,6 @@ func damagePlace(t *testing.T) (*place, *agent) {
 	}
 	return p, a
 }
-
-// damagedIDs match what differs between places in paths.
-var damagedIDs = regexp.MustCompile(`s([mo])-[0-9a-f]{8}`)
 
 // TestDamage damages each file that processes open, in each way, while no daemon runs and the agent
 // has calls in flight; the worker of the file lives, or dies, too. Each pending call gets one answer
@@ -147,8 +186,12 @@ func TestDamage(t *testing.T) {
 		slots <- struct{}{}
 		wait.Go(func() {
 			defer func() { <-slots }()
-			t.Run(fmt.Sprintf("%s/%s/alive=%v", c.row.path, c.how, c.alive), func(t *testing.T) {
-				damageCell(t, c.row, c.how, c.alive)
+			t.Run(fmt.Sprintf("%s/%s/%s/alive=%v", c.row.in, c.row.path, c.how, c.alive), func(t *testing.T) {
+				if c.row.in != "" {
+					sceneCell(t, c.row, c.how, c.alive)
+				} else {
+					damageCell(t, c.row, c.how, c.alive)
+				}
 			})
 		})
 	}
@@ -182,12 +225,10 @@ func damageCell(t *testing.T, row damageRow, how string, alive bool) {
 		p.untilDamageable(filepath.Join(p.dir, row.path))
 	}
 	kill9(t, daemon)
-	path := p.damaged(row.path)
+	path := p.damagePath(t, row)
 	now, err := os.ReadFile(path)
-	if path == "" || err != nil {
-		p.damageContinues(a)
-		a.waitAllLatched(p, calls)
-		return // what is not there cannot be damaged
+	if err != nil {
+		t.Fatalf("there is no %s to be damaged: %v", row.path, err)
 	}
 	if !alive {
 		p.killWorker(t, "sm-")
@@ -205,7 +246,8 @@ func damageCell(t *testing.T, row damageRow, how string, alive bool) {
 		t.Errorf("the answers took %v", took)
 	}
 	p.checkEffect(t, "begin e", got[calls["e"]], alive && !row.loses, 300_000)
-	if x := got[calls["l"]]; !strings.HasPrefix(x.text(), "l") || x.code() != "" {
+	refused := func(x answer) bool { return row.stops && x.code() != "" && strings.Contains(x.raw, path) }
+	if x := got[calls["l"]]; (!strings.HasPrefix(x.text(), "l") || x.code() != "") && !refused(x) {
 		t.Errorf("the call that may run again: %.300s", x.raw)
 	}
 	p.checkEffect(t, "begin u", got[calls["u"]], true, 0)
@@ -219,7 +261,7 @@ func damageCell(t *testing.T, row damageRow, how string, alive bool) {
 	begun = time.Now()
 	for _, server := range []string{"m", "o"} {
 		x := a.wait(a.call(server+"__effect", map[string]any{"token": "after"}))
-		if row.stops && server == "m" && strings.Contains(x.raw, path) {
+		if server == "m" && refused(x) {
 			continue
 		}
 		if x.text() != "after" {
@@ -252,15 +294,6 @@ func (p *place) damageContinues(a *agent) {
 	p.t.Helper()
 	if err := syscall.Kill(a.cmd.Process.Pid, syscall.SIGCONT); err != nil {
 		p.t.Fatal(err)
-	}
-}
-
-// waitAllLatched ends the calls.
-func (a *agent) waitAllLatched(p *place, calls map[string]int) {
-	a.t.Helper()
-	for name, id := range calls {
-		p.letThrough(name)
-		a.wait(id)
 	}
 }
 
@@ -395,13 +428,40 @@ func TestDaemonLockUnreadable(t *testing.T) {
 	}
 }
 
-// TestDamage_EveryFileHasARow records which files are opened in a session over a kill of the daemon,
-// by the proxy, daemons, workers and commands, and checks that [TestDamage] damages each.
-func TestDamage_EveryFileHasARow(t *testing.T) {
-	t.Parallel()
-	p := newPlace(t).login().faults()
-	opened := filepath.Join(p.dir, faultDir, faultOpened)
-	if err := os.WriteFile(opened, nil, 0o600); err != nil {
+// damageCommands are commands that read files of a place.
+var damageCommands = [][]string{
+	{"status"},
+	{"doctor"},
+	{"servers", "list"},
+	{"config", "check"},
+	{"logs"},
+	{"telemetry"},
+	{"reload"},
+	{"servers", "stop", "o"},
+	{"servers", "start", "o"},
+	{"consult", "list"},
+}
+
+// openedFiles returns the files below the place that its processes have opened since the list of them was made.
+func (p *place) openedFiles(t *testing.T) (paths []string) {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(p.dir, faultDir, faultOpened))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range bytes.Lines(b) {
+		if _, path, _ := strings.Cut(strings.TrimSpace(string(line)), " "); strings.HasPrefix(path, p.dir+"/") {
+			paths = append(paths, path)
+		}
+	}
+	return paths
+}
+
+// recordCalls returns the files that processes open in the scene of [damageCell] and afterwards.
+func recordCalls(t *testing.T) (p *place, opened []string) {
+	t.Helper()
+	p = newPlace(t).login().faults()
+	if err := os.WriteFile(filepath.Join(p.dir, faultDir, faultOpened), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	p.configure(map[string]any{
@@ -416,47 +476,64 @@ func TestDamage_EveryFileHasARow(t *testing.T) {
 	p.letThrough("e")
 	p.letThrough("l")
 	a.waitAll(long, look)
-	for _, args := range [][]string{
-		{"status"},
-		{"doctor"},
-		{"servers", "list"},
-		{"config", "check"},
-		{"logs"},
-		{"telemetry"},
-		{"reload"},
-		{"servers", "stop", "o"},
-		{"servers", "start", "o"},
-		{"consult", "list"},
-	} {
+	for _, args := range damageCommands {
 		p.run("", args...)
 	}
 	a.rest()
 	p.run("", "stop", "--all")
 	p.agent().shake().rest()
-	b, err := os.ReadFile(opened)
-	if err != nil {
-		t.Fatal(err)
-	}
+	return p, p.openedFiles(t)
+}
+
+// damagedIDs match what differs between places in paths: the names of workers, the ids of consults and of tasks.
+var damagedIDs = regexp.MustCompile(`/(s[a-z]+-[0-9a-f]{8}|[0-9a-f]{12}|[0-9a-f]{32})(/|\.json|$)`)
+
+// hasName reports whether a row means a file below its place. Workers of all servers are alike.
+func (row damageRow) hasName(name string) bool {
+	pattern := strings.NewReplacer("/sm-*", "/*", "/stools-*", "/*", "/m.json", "/*.json").Replace(row.path)
+	ok, _ := filepath.Match(pattern, name)
+	return ok
+}
+
+// TestDamage_EveryFileHasARow records which files are opened in sessions over a kill of the daemon, with
+// calls, consults, tasks, questions, logins and another machine, by proxies, daemons, workers and commands, and
+// checks that [TestDamage] damages each, and that each of its rows means a file that is there.
+func TestDamage_EveryFileHasARow(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
 	seen := map[string]bool{}
-	for line := range bytes.Lines(b) {
-		_, path, _ := strings.Cut(strings.TrimSpace(string(line)), " ")
-		name, below := strings.CutPrefix(path, p.dir+"/")
-		if !below {
+	note := func(p *place, paths []string) {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, path := range paths {
+			name := strings.TrimPrefix(path, p.dir+"/")
+			seen[damagedIDs.ReplaceAllString(name, "/id$2")] = true
+		}
+	}
+	t.Run("in", func(t *testing.T) {
+		t.Run("calls", func(t *testing.T) {
+			t.Parallel()
+			note(recordCalls(t))
+		})
+		for scene := range damageScenes {
+			t.Run(scene, func(t *testing.T) {
+				t.Parallel()
+				note(recordScene(t, scene))
+			})
+		}
+	})
+	unused := slices.DeleteFunc(slices.Clone(damageRows), func(row damageRow) bool { return row.spare })
+	for _, name := range slices.Sorted(maps.Keys(seen)) {
+		if strings.HasPrefix(filepath.Base(name), process.FileInput) { // for a moment: a second name of a client's line
 			continue
 		}
-		name = damagedIDs.ReplaceAllString(name, "sm-00000000") // m and o are alike
-		name = strings.ReplaceAll(name, "/o.json", "/m.json")
-		seen[name] = true
-	}
-	for name := range seen {
-		if !slices.ContainsFunc(damageRows, func(row damageRow) bool {
-			ok, _ := filepath.Match(row.path, name)
-			return ok
-		}) {
+		has := func(row damageRow) bool { return row.hasName(name) }
+		if !slices.ContainsFunc(damageRows, has) {
 			t.Errorf("%s is opened, and no row damages it", name)
 		}
+		unused = slices.DeleteFunc(unused, has)
 	}
-	if len(seen) < 25 {
-		t.Errorf("only %d files were opened: %v", len(seen), seen)
+	for _, row := range unused {
+		t.Errorf("no process opens %s (%s)", row.path, row.in)
 	}
 }

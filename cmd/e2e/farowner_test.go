@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"holdline/protocol/control"
@@ -164,6 +165,73 @@ func TestStopAll_FarHostDown(t *testing.T) {
 	mend()
 	p.must("stop", "--all")
 	p.nothingFar(home)
+}
+
+// TestFarJournalCutShortAndWorkerDead_CallIsNotMadeTwice has a call in flight on another machine, kills the daemon and
+// the worker there, and removes the call's record from the end of the journal, as a file system may after a loss of
+// power. The next daemon knows that a record is missing: the call's outcome is unknown, and it is not made again.
+func TestFarJournalCutShortAndWorkerDead_CallIsNotMadeTwice(t *testing.T) {
+	t.Parallel()
+	p, a, home := farPlace(t)
+	journal := p.damaged("run/holdline/w/stools-*/calls.jsonl")
+	before, err := os.ReadFile(journal)
+	if err != nil {
+		t.Fatal(err)
+	}
+	call := a.call("tools__effect", map[string]any{"token": "e", "until": p.latch("e")})
+	p.untilEffect("begin e")
+	halt(t, a.cmd.Process.Pid)
+	kill9(t, p.pid(0))
+	for _, pid := range p.farWorkers() {
+		kill9(t, pid)
+	}
+	if err := os.WriteFile(journal, before, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.damageContinues(a)
+	p.letThrough("e")
+	if x := a.wait(call); x.code() != "outcome_unknown" || !strings.Contains(x.raw, journal) {
+		t.Errorf("the call: %s", x.raw)
+	}
+	if n := p.effectsOf("begin e"); n != 1 {
+		t.Errorf("the call was made %d times", n)
+	}
+	if x := a.wait(a.effect("after", 1)); x.text() != "after" {
+		t.Errorf("a new call: %s", x.raw)
+	}
+	a.rest(call)
+	p.must("stop", "--all")
+	p.nothingFar(home)
+}
+
+// TestStopAll_TwiceWhileTheHostIsDownAndNoDaemonRuns_EachNamesTheWorker kills the daemon and takes the host of a server
+// away. Each stop --all fails, one behind the other and two beside each other, and names the worker and its host. Once
+// the host is back another one ends the worker.
+func TestStopAll_TwiceWhileTheHostIsDownAndNoDaemonRuns_EachNamesTheWorker(t *testing.T) {
+	t.Parallel()
+	p, a, home := farPlace(t)
+	halt(t, a.cmd.Process.Pid)
+	mend := p.cut()
+	kill9(t, p.pid(0))
+	stop := func() {
+		out, errs, code := p.run("", "stop", "--all")
+		if code == 0 || !strings.Contains(errs, "may still run on build-box") {
+			t.Errorf("stop --all ends with %d and says\n%s%s", code, out, errs)
+		}
+	}
+	stop()
+	stop()
+	var beside sync.WaitGroup
+	beside.Go(stop)
+	beside.Go(stop)
+	beside.Wait()
+	if len(p.farWorkers()) != 1 {
+		t.Error("the far worker has ended by itself")
+	}
+	mend()
+	p.must("stop", "--all")
+	p.nothingFar(home)
+	a.die()
 }
 
 // TestFarWorkerGivenUp_NextDaemonEndsIt takes the host of a server away, ends that server, and kills the daemon that
