@@ -306,7 +306,7 @@ func TestConsultCommandContext(t *testing.T) {
 		t.Errorf("a file: exit %d, %q, %q", code, out, errs)
 	}
 	if _, errs, code := p.run("", "consult", "--file", "/etc/passwd", "x"); code != 1 ||
-		!strings.Contains(errs, "consult.roots") {
+		!strings.Contains(errs, "consult.roots") || !strings.Contains(errs, "--cwd DIR") {
 		t.Errorf("a file of elsewhere: exit %d, %q", code, errs)
 	}
 	if _, errs, code := p.run("", "consult", "--schema", "nowhere.json", "x"); code != 2 ||

@@ -101,7 +101,7 @@ func TestImport_LeavesServersThatDoNotStart(t *testing.T) {
 	for name, want := range map[string]string{
 		"works":   "moves works Claude Code; ",
 		"missing": "stays missing Claude Code: it does not start: no-such-program-anywhere was not found on the ",
-		"needs":   "stays needs Claude Code: it does not start: variable NO_SUCH_VARIABLE is not set; set it in ",
+		"needs":   "stays needs Claude Code: it does not start: variable NO_SUCH_VARIABLE is not set; to keep it: holdline env set NO_SUCH_VARIABLE",
 		"dies": "stays dies Claude Code: it does not start: it ended before it answered (exit status 7): " +
 			"the key *** is not accepted",
 		"refuses": "stays refuses Claude Code: it does not start: it refused to begin: no licence",

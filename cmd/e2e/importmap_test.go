@@ -34,6 +34,7 @@ const layerMap = `
 11 cmd/holdline/guestcmd
 11 cmd/holdline/farside
 11 cmd/holdline/hostscmd
+10 cmd/holdline/envcmd
 11 cmd/holdline/metricscmd
 11 cmd/holdline/serverscmd
 11 cmd/holdline/setupcmd

@@ -260,7 +260,7 @@ func TestSetup_SaysThatConsultsLackALogin(t *testing.T) {
 	const want = "consult: Codex has no login that the daemon can see: only this shell has CODEX_API_KEY."
 	out := p.must("setup", "--yes")
 	_, advice, _ := strings.Cut(out, "you alone can read:\n\n    ")
-	if !strings.Contains(out, want) || strings.Contains(out, "secret") || !strings.HasPrefix(advice, "(umask 077;") {
+	if !strings.Contains(out, want) || strings.Contains(out, "secret") || advice != "holdline env set CODEX_API_KEY\n" {
 		t.Fatalf("setup without a login:\n%s", out)
 	}
 	sh := exec.CommandContext(t.Context(), "sh", "-ec", advice)
@@ -268,7 +268,7 @@ func TestSetup_SaysThatConsultsLackALogin(t *testing.T) {
 	if said, err := sh.CombinedOutput(); err != nil || strings.Contains(string(said), "secret") {
 		t.Fatalf("%s: %v\n%s", advice, err, said)
 	}
-	keys := filepath.Join(p.dir, "home/.config/holdline/consult.env")
+	keys := filepath.Join(p.dir, "home/.config/holdline/env")
 	text, err := os.ReadFile(keys)
 	if info, serr := os.Stat(keys); err != nil || serr != nil || info.Mode().Perm() != 0o600 ||
 		string(text) != "CODEX_API_KEY=secret\n" {

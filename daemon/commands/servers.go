@@ -5,11 +5,13 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
 
 	"holdline/daemon/config"
+	"holdline/daemon/hosted"
 	"holdline/daemon/telemetry"
 	"holdline/daemon/tool"
 	"holdline/protocol/control"
@@ -83,7 +85,14 @@ func (d *Daemon) reloadServer(ctx context.Context, p control.ServerParams, _ Pro
 	if err := failed[p.Name]; err != nil {
 		return nil, err
 	}
-	return d.doServer(ctx, p, d.Servers.Restart)
+	if !p.Idle {
+		return d.doServer(ctx, p, d.Servers.Restart)
+	}
+	answer, err := d.doServer(ctx, p, d.Servers.RestartIdle)
+	if errors.Is(err, hosted.ErrBusy) {
+		return control.ServerAnswer{Busy: true}, nil
+	}
+	return answer, err
 }
 
 // listTools answers with the tools of one server, or of all that the command line sees, as

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"holdline/daemon/calls"
 	"holdline/daemon/events"
 	"holdline/daemon/hosted/entry"
 	"holdline/daemon/hosted/stage"
@@ -71,24 +72,47 @@ func (s *server) endAllLocked() []*upstream.Process {
 // scope that has sessions; without any, for the caller's scope, unless that is its session
 // alone. It returns how many serve, and the errors of the others.
 func (m *Manager) Start(ctx context.Context, name string, c tool.Caller) (int, error) {
-	return m.start(ctx, name, &c, false)
+	return m.start(ctx, name, &c, nil)
 }
 
 // Restart ends all processes of a server, clears its failures, and starts it as
 // [Manager.Start] does. Calls in flight end as if the server had died. Cached answers are dropped.
 func (m *Manager) Restart(ctx context.Context, name string, c tool.Caller) (int, error) {
-	return m.start(ctx, name, &c, true)
+	return m.start(ctx, name, &c, func(*server) bool { return true })
 }
 
-// start is [Manager.Start], or [Manager.Restart] if the processes are to end before.
-func (m *Manager) start(ctx context.Context, name string, c *tool.Caller, anew bool) (int, error) {
+// ErrBusy is returned by [Manager.RestartIdle] for a server that has calls in flight.
+var ErrBusy = errors.New("calls are in flight")
+
+// RestartIdle does the same for a server without calls in flight. With some it returns [ErrBusy], and has done
+// nothing.
+func (m *Manager) RestartIdle(ctx context.Context, name string, c tool.Caller) (int, error) {
+	return m.start(ctx, name, &c, func(s *server) bool {
+		for u := range m.hub.Processes {
+			for _, c := range u.Calls {
+				if instanceOf(u).srv == s && c.Up == u && c.Phase() == calls.Open && c.Claim().Wanted() {
+					return false
+				}
+			}
+		}
+		return true
+	})
+}
+
+// start is [Manager.Start], or [Manager.Restart] with a func that reports whether the processes may end before. That
+// is called with hub.Mu held.
+func (m *Manager) start(ctx context.Context, name string, c *tool.Caller, mayEnd func(*server) bool) (int, error) {
 	s, err := m.lookup(name)
 	if err != nil {
 		return 0, err
 	}
 	var ending []*upstream.Process
 	m.hub.Mu.Lock()
-	if anew {
+	if mayEnd != nil {
+		if !mayEnd(s) {
+			m.hub.Mu.Unlock()
+			return 0, ErrBusy
+		}
 		ending = s.endAllLocked()
 		s.era = ""
 	}
@@ -98,7 +122,7 @@ func (m *Manager) start(ctx context.Context, name string, c *tool.Caller, anew b
 	if err := upstream.AwaitExits(ctx, ending); err != nil {
 		return 0, err
 	}
-	if anew {
+	if mayEnd != nil {
 		m.calls.Cache().Forget(name)
 	}
 	return s.startAll(ctx, c)

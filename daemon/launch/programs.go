@@ -7,11 +7,13 @@ import (
 	"io/fs"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
 	"holdline/daemon/adapter/engine"
 	"holdline/daemon/adapter/engines"
+	"holdline/daemon/command"
 	"holdline/daemon/config"
 	"holdline/daemon/config/expand"
 	"holdline/daemon/config/resolve"
@@ -29,9 +31,9 @@ type Programs struct {
 	file *configfile.File
 	env  *userenv.Environ
 
-	making  sync.Mutex      // held while engines are made; guards the two that follow
-	stamp   filewatch.Stamp // state of the file of variables that the engines were made with
-	environ []string        // environment that the engines were made with
+	making  sync.Mutex         // held while engines are made; guards the two that follow
+	stamps  [2]filewatch.Stamp // states of the files of variables that the engines were made with
+	environ []string           // environment that the engines were made with
 
 	mu  sync.Mutex
 	all map[string]*program // by name; guarded by mu
@@ -83,7 +85,7 @@ func (p *Programs) Use(ctx context.Context, cfg *config.Config) {
 // variables that the configuration gives one cannot be used, it lacks them, and its err says
 // why. The caller must hold p.making.
 func (p *Programs) makeEngines(ctx context.Context, cfg *config.Config) {
-	p.stamp, _ = filewatch.Stat(cfg.Consult.EnvFile)
+	p.stamps = p.stampsOf(cfg)
 	p.environ = p.env.List()
 	settings := withBins(cfg, p.environ)
 	now := map[string]*made{}
@@ -123,12 +125,24 @@ func (p *program) Check(ctx context.Context) (engine.Info, error) {
 	if now.err != nil {
 		return engine.Info{}, unusable(now.err)
 	}
-	return now.Check(ctx)
+	info, err := now.Check(ctx)
+	if err == nil {
+		environ, _ := now.Environ()
+		err = reachable(ctx, environ, now.row.Title)
+	}
+	return info, err
 }
 
 // unusable returns the fault of an engine whose variables cannot be used.
 func unusable(err error) *fault.Record {
 	return fault.New(fault.SpawnFailure, fault.Host, engine.Operation, "%v", err)
+}
+
+// stampsOf returns the states of the files of variables: that of consults, and the one for all servers.
+func (p *Programs) stampsOf(cfg *config.Config) (stamps [2]filewatch.Stamp) {
+	stamps[0], _ = filewatch.Stat(cfg.Consult.EnvFile)
+	stamps[1], _ = filewatch.Stat(envfile.Path(p.file.Path()))
+	return stamps
 }
 
 // refresh makes the engines anew if the environment or the file of variables has
@@ -137,7 +151,7 @@ func (p *Programs) refresh(ctx context.Context) {
 	p.making.Lock()
 	defer p.making.Unlock()
 	cfg := p.file.Current()
-	if stamp, _ := filewatch.Stat(cfg.Consult.EnvFile); stamp != p.stamp || !slices.Equal(p.env.List(), p.environ) {
+	if p.stampsOf(cfg) != p.stamps || !slices.Equal(p.env.List(), p.environ) {
 		p.makeEngines(ctx, cfg)
 	}
 }
@@ -165,38 +179,51 @@ func (p *program) NewRun(req engine.Request, info engine.Info) engine.Run {
 }
 
 // extraEnviron returns the variables that the configuration, whose file is at path, adds to the
-// environment of a consult program. For an agent these are its own. For the others they are those
-// of consult.env_file, and after them those of consult.env, which count more. With an error, which
-// names the key, those are missing which cannot be read.
+// environment of a consult program. First, those of the file of variables for all servers which the program uses:
+// see [Uses]. For an agent its own follow. For the others those of consult.env_file follow, and after them those of
+// consult.env, which count more. With an error, which names the key, those are missing which cannot be read.
 func extraEnviron(cfg *config.Config, row *engines.Engine, path string, environ []string) ([]string, error) {
+	shared, err := envfile.Read(envfile.Path(path))
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	used := slices.DeleteFunc(slices.Clone(shared), func(kv string) bool {
+		name, _, _ := strings.Cut(kv, "=")
+		return !Uses(row, name)
+	})
 	var file []string
-	var err error
 	if cfg.Consult.EnvFile != "" {
-		if file, err = envfile.Read(cfg.Consult.EnvFile); err != nil {
-			err = fmt.Errorf("consult.env_file of the configuration cannot be used: %w", err)
+		var ferr error
+		if file, ferr = envfile.Read(cfg.Consult.EnvFile); ferr != nil {
+			err = errors.Join(err, fmt.Errorf("consult.env_file of the configuration cannot be used: %w", ferr))
 		}
 	}
 	a, isAgent := cfg.Consult.Agent(row.Name)
 	if !isAgent {
+		file = append(used, file...)
 		for name, value := range cfg.Consult.Env {
 			file = append(file, name+"="+value.Reveal())
 		}
 		return file, err
 	}
-	at := resolve.Around{Environ: environ, EnvFile: file}
-	if err == nil {
-		if at.Variables, err = envfile.Read(envfile.Path(path)); errors.Is(err, fs.ErrNotExist) {
-			err = nil
-		}
-	}
+	at := resolve.Around{Environ: environ, EnvFile: file, Variables: shared}
 	if err != nil || len(a.Env) == 0 {
-		return nil, err
+		return used, err
 	}
 	extra, err := at.Agent(a)
 	if err != nil {
 		err = fmt.Errorf("consult.agents.%s.%w", row.Title, err)
 	}
-	return extra, err
+	return append(used, extra...), err
+}
+
+// Uses reports whether a consult engine uses a variable of the file for all servers: one by which its program logs
+// in, or reaches its API or the network. What the servers have there is not for the model.
+func Uses(row *engines.Engine, name string) bool {
+	if command.Network.Has(name) {
+		return true
+	}
+	return !row.IsAgent && len(row.New(&config.Consult{}, nil, nil).Without([]string{name})) > 0
 }
 
 // withBins returns the settings of consults, with the programs that the environment
@@ -231,5 +258,9 @@ func CheckProgram(
 	}
 	eng := row.New(withBins(cfg, environ), environ, extra)
 	info, err := eng.Check(ctx)
+	if err == nil {
+		environ, _ := eng.Environ()
+		err = reachable(ctx, environ, row.Title)
+	}
 	return info, engine.NameLacking(err, eng, logins)
 }

@@ -165,6 +165,8 @@ type ServerParams struct {
 	Whereabouts
 
 	Name string `json:"name"` // "" is all of them, for [ServerTools]
+	// Idle is for [ServerReload]: a server with calls in flight goes on as it is, and the answer says so.
+	Idle bool `json:"idle,omitempty"`
 }
 
 // LoginParams of [LoginChanged].
@@ -176,6 +178,8 @@ type LoginParams struct {
 // ServerAnswer of what is done with a server.
 type ServerAnswer struct {
 	Processes int `json:"processes"` // that were ended by a stop, and that serve after a start
+	// Busy is set if nothing was done, since calls are in flight.
+	Busy bool `json:"busy,omitempty"`
 }
 
 // ServerToolsAnswer of [ServerTools].

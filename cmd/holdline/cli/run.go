@@ -36,6 +36,7 @@ import (
 	"holdline/cmd/holdline/consultcmd"
 	"holdline/cmd/holdline/daemoncmd"
 	_ "holdline/cmd/holdline/early" // mcp-stdio and worker become holdline-stdio
+	"holdline/cmd/holdline/envcmd"
 	"holdline/cmd/holdline/farside"
 	"holdline/cmd/holdline/guestcmd"
 	"holdline/cmd/holdline/hostscmd"
@@ -134,7 +135,7 @@ func NewRoot(proc *cmdenv.Process) *cobra.Command {
 	add(groupSetUp, "Set up:",
 		setupcmd.NewCommand(proc, setupcmd.Installing{Options: installer, Path: pathToCapture}),
 		setupcmd.NewImportCommand(proc), newInstallCommand(proc), newDoctorCommand(proc),
-		configcmd.NewCommand(proc), guestcmd.NewConnectCommand(proc))
+		configcmd.NewCommand(proc), envcmd.NewCommand(proc), guestcmd.NewConnectCommand(proc))
 	add(groupMaintain, "Maintain:",
 		daemoncmd.NewStartCommand(proc), daemoncmd.NewStopCommand(proc),
 		serverscmd.NewReloadCommand(proc), guestcmd.NewDisconnectCommand(proc), newLogsCommand(proc),

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"os"
@@ -93,6 +94,19 @@ func New(ctx context.Context, proc *cmdenv.Process, path, captured string) (*Lau
 	return l, nil
 }
 
+// Environ returns the environment that servers inherit from, with the variables that the user has kept for them. It
+// waits until the login shell has answered, within bounds.
+func (l *Launcher) Environ(ctx context.Context) ([]string, error) {
+	if err := l.env.Await(ctx, ""); err != nil {
+		return nil, err
+	}
+	kept, err := envfile.Read(envfile.Path(l.from.Config))
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return append(l.env.List(), kept...), err
+}
+
 // Process returns how a server is started, with its command as an absolute path. It waits
 // until the environment is known, within bounds. at is the root of its project; "" is
 // that of the current directory.
@@ -121,8 +135,7 @@ func (l *Launcher) Process(ctx context.Context, s *config.Settings, at string) (
 	}
 	p, err := from.Process(ctx, s, &owner)
 	if unset, ok := errors.AsType[*expand.UnsetError](err); ok {
-		return p, fmt.Errorf("variable %s is not set; set it in %s or in the profile of your shell",
-			unset.Name, envfile.Path(from.Config))
+		return p, fmt.Errorf("variable %s is not set; to keep it: holdline env set %[1]s", unset.Name)
 	} else if err != nil {
 		return p, err
 	}

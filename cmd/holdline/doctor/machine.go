@@ -231,7 +231,7 @@ func (o *Options) checkProgram(s config.Settings, around resolve.Around, path st
 	// The daemon may have variables that this shell has not, so this is no problem yet.
 	if err != nil {
 		return f.with(Note, err.Error(), "it cannot be started, unless the daemon knows more than this shell",
-			"set it in "+envfile.Path(o.Config)+", or in the server's env")
+			"holdline env set NAME, in a shell that has it; or set it in the server's env")
 	}
 	if _, own := s.Env["PATH"]; !own { // the daemon does not search the PATH of this shell
 		p.Env = []string{"PATH=" + path}

@@ -17,6 +17,8 @@ import (
 	"holdline/cmd/holdline/clients"
 	programs "holdline/daemon/command"
 	"holdline/daemon/config"
+	"holdline/daemon/config/expand"
+	"holdline/daemon/config/resolve"
 	"holdline/daemon/redact"
 	"holdline/daemon/spelling"
 	"holdline/protocol/project"
@@ -33,7 +35,10 @@ type Options struct {
 	// Command starts holdline. It is an absolute path: the programs that read the
 	// entries may have another PATH.
 	Command string
-	Environ []string // in which servers are to run; variables that they miss in it become notes
+	Environ []string // of the clients; variables that servers miss become notes
+	// Daemon is the environment that servers will have, with the variables that the user has kept; nil if it is not
+	// known.
+	Daemon []string
 
 	From      []string // names of clients; nil is all that are found
 	Project   bool     // files of the project of Cwd, and in git work trees, too
@@ -176,6 +181,23 @@ func (p *Plan) foreign() (commands []Command) {
 	}
 	slices.SortFunc(commands, func(a, b Command) int { return cmp.Compare(a.Name, b.Name) })
 	return commands
+}
+
+// Variables returns the names of the variables that the servers which are to move refer to, sorted. One that a
+// client passes on, and whose present value the new entry has as its default, is not among them: it is not lost.
+func (p *Plan) Variables() (names []string) {
+	value := expand.Lookup(p.o.Environ)
+	for _, one := range p.tries {
+		s := one.settings
+		s.Env = maps.Clone(s.Env)
+		maps.DeleteFunc(s.Env, func(name string, text redact.Secret) bool {
+			now, _ := value(name)
+			return now != "" && text.Reveal() == "${"+name+":-"+now+"}"
+		})
+		names = append(names, resolve.References(&s)...)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // SkipError says that a name of [Options.Skip] is that of no server.

@@ -2,7 +2,6 @@ package importer
 
 import (
 	"maps"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -14,18 +13,31 @@ import (
 // which are not set here. The server moves nevertheless: the daemon may have another
 // environment.
 func (t *translation) noteUnsetVariables() {
-	if t.o.Try != nil { // a try has the daemon's environment, and shows whether the server starts
-		return
-	}
-	unset := variables.Unset(slices.Concat(
+	texts := slices.Concat(
 		[]string{t.s.Command, t.s.Cwd, t.s.URL}, t.s.Args,
 		slices.Collect(maps.Values(t.s.Env)), slices.Collect(maps.Values(t.s.Headers)),
-	), expand.Lookup(t.o.Environ))
-	if len(unset) > 0 {
-		t.addNote("needs %s, which is not set in this shell: set it in %s or for your login shell",
-			strings.Join(unset, ", "), filepath.Join(filepath.Dir(t.o.Config), "env"))
+	)
+	environ, where := t.o.Environ, "in this shell"
+	if t.o.Daemon != nil {
+		environ, where = t.o.Daemon, "for the daemon"
+	}
+	lookup := expand.Lookup(environ)
+	unset := variables.Unset(texts, lookup)
+	if len(unset) > 0 && t.o.Try == nil { // a try has the daemon's environment, and shows whether the server starts
+		t.addNote("needs %s, which is not set %s: to keep it: holdline env set NAME", strings.Join(unset, ", "), where)
+	}
+	lacks := slices.DeleteFunc(expand.Names(texts...), func(name string) bool {
+		_, set := lookup(name)
+		return set || slices.Contains(unset, name)
+	})
+	if slices.Sort(lacks); len(lacks) > 0 {
+		t.addNote("%s%s, which is not set %s: the default in its entry counts; to keep a value: holdline env set NAME=VALUE",
+			LacksNote, strings.Join(lacks, ", "), where)
 	}
 }
+
+// LacksNote begins the note of a server that has a default in the place of a variable.
+const LacksNote = "lacks "
 
 // expand returns a string of the entry with its variables as holdline writes them. The server
 // stays if one of them cannot be translated.

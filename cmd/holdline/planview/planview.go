@@ -40,7 +40,8 @@ func Print(w io.Writer, plan *importer.Plan, verbose bool) {
 	}
 	entries(plan, func(_ *importer.File, s *importer.Server) {
 		for _, note := range s.Notes {
-			if s.Verdict == importer.Moves && strings.HasPrefix(note, "keeps variable") {
+			if s.Verdict == importer.Moves &&
+				(strings.HasPrefix(note, "keeps variable") || strings.HasPrefix(note, importer.LacksNote)) {
 				console.Line(w, 4, "%s %s", s.As, note)
 			}
 		}

@@ -449,8 +449,8 @@ func (s *serversCommand) warnOfEntry(cmd *cobra.Command, name string) {
 	}
 	sees, unset := s.daemonSees(cmd, settings)
 	if len(unset) > 0 {
-		warn("%s is not set: the server starts only once it is, in %s",
-			strings.Join(unset, " and "), s.places(settings))
+		warn("%s is not set: the server starts only once it is, in %s; to keep it: holdline env set %s",
+			strings.Join(unset, " and "), s.places(settings), strings.Join(unset, " "))
 	}
 	// A command with a variable is only known when the server starts.
 	if settings.Transport == config.Stdio && !strings.Contains(settings.Command, "${") {

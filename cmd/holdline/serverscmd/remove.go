@@ -57,6 +57,12 @@ func (s *serversCommand) removeServer(cmd *cobra.Command, name string, o removeO
 	if err != nil {
 		return err
 	}
+	held = slices.DeleteFunc(held, func(h importer.Held) bool {
+		if h.Common {
+			console.Warn(cmd, "left %s: other people have this file, too", &h)
+		}
+		return h.Common
+	})
 	_, configured := cfg.Servers[name]
 	if !configured && len(held) == 0 {
 		return config.NoServer(name, &cfg)
@@ -103,15 +109,14 @@ func (s *serversCommand) removeServer(cmd *cobra.Command, name string, o removeO
 }
 
 // entriesOf returns the entries of clients' files that start a server, and what package importer needs to
-// change them. There are none for a configuration file that no client's holdline reads. An entry of a file that
-// other people have, too, is left out, with a warning.
+// change them. There are none for a configuration file that no client's holdline reads.
 func (s *serversCommand) entriesOf(name string) (importer.Options, []importer.Held, error) {
 	look, err := s.clients(s.proc)
 	if err != nil || s.isOtherFile() {
 		return look, nil, err
 	}
 	held, _, err := importer.FindHeld(look) // doctor names files that cannot be read
-	return look, slices.DeleteFunc(held, func(h importer.Held) bool { return h.Server != name || h.Common }), err
+	return look, slices.DeleteFunc(held, func(h importer.Held) bool { return h.Server != name }), err
 }
 
 // isOtherFile reports whether the user has named another configuration file than the one that the daemons of

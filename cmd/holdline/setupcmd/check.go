@@ -8,7 +8,6 @@ import (
 	"io"
 	"maps"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -282,8 +281,8 @@ func printFailed(out io.Writer, checked []checkedEntry) {
 // tool consult, so their first use of it would fail. A daemon that does not answer is no matter
 // of setup's.
 //
-// Setup does not store the key itself: what has secrets in it is the user's to make, so it prints
-// the command, which has the names of the variables and no value.
+// Without a terminal setup does not store the key itself, so it prints the command, which has the names of the
+// variables and no value.
 func (s *setup) adviseLogin(out io.Writer) {
 	for _, e := range engines.BuiltIn {
 		check, err := attach.Ask[control.CheckAnswer](s.cmd, s.proc, control.ConsultCheck,
@@ -302,21 +301,8 @@ func (s *setup) adviseLogin(out io.Writer) {
 			return
 		}
 		console.Line(out, 6, "consult: %s has no login that the daemon can see: only this shell has %s. "+
-			"For consults, this puts it into a file that you alone can read:", e.Title, strings.Join(names, ", "))
-		fmt.Fprintln(out, "\n    "+strings.Map(console.Printable, s.keepLogin(names))) // one line, to be copied
+			"This puts it into a file that you alone can read:", e.Title, strings.Join(names, ", "))
+		fmt.Fprintln(out, "\n    holdline env set "+strings.Join(names, " ")) // one line, to be copied
 		return
 	}
-}
-
-// keepLogin returns the command of the shell that appends these variables to the file of variables
-// for consults, which it makes if there is none.
-func (s *setup) keepLogin(names []string) string {
-	quote := func(path string) string { return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'" }
-	file := filepath.Join(filepath.Dir(s.look.Config), "consult.env")
-	use := " && holdline config set consult.env_file " + quote(file)
-	if cfg, err := config.Load(s.look.Config); err == nil && cfg.Consult.EnvFile != "" {
-		file, use = cfg.WithHome(s.look.Places.Home).Consult.EnvFile, ""
-	}
-	return fmt.Sprintf("(umask 077; mkdir -p %s; env | grep -E '^(%s)=' >> %s)%s",
-		quote(filepath.Dir(file)), strings.Join(names, "|"), quote(file), use)
 }

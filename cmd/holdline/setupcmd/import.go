@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -175,6 +176,9 @@ func lookAtClients(
 	if err := attach.CheckEdit(proc, look.Config); err != nil {
 		return nil, err
 	}
+	if err := checkVariables(look.Config); err != nil {
+		return nil, err
+	}
 	if !o.noCheck {
 		l, err := direct.New(cmd.Context(), proc, look.Config, capture)
 		if err != nil {
@@ -200,6 +204,16 @@ func lookAtClients(
 		return nil, fmt.Errorf("%w: --skip: %w", cmdenv.ErrUsage, unknown)
 	}
 	return plan, err
+}
+
+// checkVariables returns an error if the file of variables beside the configuration cannot be used: each server would
+// fail for that reason.
+func checkVariables(config string) error {
+	_, err := envfile.Read(envfile.Path(config))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
 }
 
 // askForCommands shows the commands of a project's own files, and asks whether to start them. yes means

@@ -125,6 +125,8 @@ type setup struct {
 	ran    bool   // a daemon ran before
 	answer setupAnswer
 
+	kept []string // names of variables that setup has put into the file of variables
+
 	called   map[string]*direct.Called // what came of the call of a server's tool, by the server
 	callTime *direct.CallTime
 }
@@ -185,6 +187,7 @@ func runSetup(cmd *cobra.Command, proc *cmdenv.Process, o *setupOptions, by Inst
 // run plans the setup, shows the plan, asks, and carries it out.
 func (s *setup) run() error {
 	if err := s.plan(); err != nil {
+		err = s.declined(err)
 		if s.cmd.Context().Err() != nil {
 			console.Warn(s.cmd, "interrupted; nothing was changed")
 		}
@@ -207,7 +210,7 @@ func (s *setup) run() error {
 		return s.finish("Nothing was changed. To do this: holdline setup")
 	case !s.o.yes:
 		if err := s.ask(); err != nil {
-			return err
+			return s.declined(err)
 		}
 	}
 	if err := s.carryOut(); err != nil {
@@ -252,6 +255,9 @@ func (s *setup) plan() error {
 		return askForCommands(s.cmd, s.proc, s.o.yes, commands)
 	}
 	s.path = path
+	if err := s.offerVariables(); err != nil {
+		return err
+	}
 	s.answer.Plan, err = lookAtClients(s.cmd, s.proc, &s.o.ImportOptions, s.look, path)
 	return err
 }
@@ -264,9 +270,29 @@ func sameDirs(a, b string) bool {
 	return slices.Equal(one, other)
 }
 
-// ask asks the user whether to do what the plan says.
+// ask asks the user whether to do what the plan says. An empty line is a yes if a server would move.
 func (s *setup) ask() error {
-	return askYes(s.cmd, s.proc, "Do this? [Y/n] ", true)
+	sum := s.answer.Summary
+	moves := sum.Move+sum.Login > 0
+	choice := "[y/N/d/?]"
+	if moves {
+		choice = "[Y/n/d/?]"
+	}
+	for {
+		line, err := console.Answer(s.cmd, s.proc.Stdin, "Do this? "+choice+" ")
+		switch {
+		case err == nil && (line == "" && moves || line == "y" || line == "yes"):
+			return nil
+		case err == nil && line == "d":
+			planview.Print(s.cmd.OutOrStdout(), s.answer.Plan, true)
+		case err == nil && line != "" && line != "n" && line != "no":
+			console.Line(s.cmd.ErrOrStderr(), 4, "y does it, n changes nothing, d shows what changes in each file. "+
+				"Without a letter it is the large one.")
+		default:
+			console.Line(s.cmd.ErrOrStderr(), 4, "Nothing was changed.")
+			return errDeclined
+		}
+	}
 }
 
 // askYes asks the user, and returns [errDeclined] for anything but yes. An empty line is a yes if byDefault is
@@ -294,6 +320,9 @@ func (s *setup) carryOut() (err error) {
 			err = s.undo(err, undo)
 		}
 	}()
+	if len(s.kept) > 0 {
+		undo = append(undo, s.forgetVariables)
+	}
 	if s.answer.Path != "" {
 		s.in.Out = io.Discard
 		back, err := s.in.CapturePath(s.cmd.Context(), s.answer.Path)
@@ -467,6 +496,10 @@ func (s *setup) finish(text string) error {
 			plural.Count(len(s.answer.Servers), "server"), plural.Count(len(done.Files), "file"), works)))
 		console.Line(out, 6, "Next: restart your agents, so that they read their files again. Then: holdline status")
 		console.Line(out, 6, "To take it back: holdline setup --undo")
+		if len(s.answer.Servers) == 0 && s.answer.Summary.Ours == 0 {
+			console.Line(out, 6, "No server has moved. To add one for all agents: "+
+				"holdline servers add files -- npx -y @modelcontextprotocol/server-filesystem .")
+		}
 		if len(s.answer.Servers) > 0 && sandbox.Refusal(false) == nil {
 			console.Line(out, 6, "To have a server change nothing outside your project: "+
 				"holdline config set mcpServers.NAME.holdline.confine project")

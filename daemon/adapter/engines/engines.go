@@ -42,7 +42,7 @@ var BuiltIn = []Engine{
 	{
 		Name: "claude", Title: "Claude Code", Variable: "HOLDLINE_CLAUDE_BIN", Key: "consult.claude_bin",
 		Package: "@anthropic-ai/claude-code",
-		Login:   "run claude and /login", ByKey: "set consult.env_file or give the daemon ANTHROPIC_API_KEY",
+		Login:   "run claude and /login", ByKey: "run holdline env set ANTHROPIC_API_KEY",
 		Bin: func(c *config.Consult) *string { return &c.ClaudeBin },
 		New: func(c *config.Consult, environ, extra []string) engine.Engine {
 			return claude.New(claude.Options{Bin: c.ClaudeBin, Env: environ, Extra: own(c, "claude", extra)})
@@ -51,7 +51,7 @@ var BuiltIn = []Engine{
 	{
 		Name: "codex", Title: "Codex", Variable: "HOLDLINE_CODEX_BIN", Key: "consult.codex_bin",
 		Package: "@openai/codex",
-		Login:   "run codex login", ByKey: "set CODEX_API_KEY in consult.env_file",
+		Login:   "run codex login", ByKey: "run holdline env set CODEX_API_KEY",
 		Bin: func(c *config.Consult) *string { return &c.CodexBin },
 		New: func(c *config.Consult, environ, extra []string) engine.Engine {
 			return codex.New(codex.Options{

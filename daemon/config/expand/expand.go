@@ -72,6 +72,25 @@ func text(s string, lookup func(string) (string, bool), depth int) (string, erro
 	}
 }
 
+// Names returns the names of the variables that texts refer to, each once, those in defaults included.
+func Names(texts ...string) (names []string) {
+	for _, s := range texts {
+		for {
+			at := strings.Index(s, "${")
+			if at < 0 {
+				break
+			}
+			quoted := at > 0 && s[at-1] == '$'
+			s = s[at+2:]
+			name := s[:strings.IndexFunc(s+"}", func(r rune) bool { return r == '}' || r == ':' })]
+			if !quoted && validVariable(name) && !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	return names
+}
+
 // closing returns the index in s of the brace that ends the expression which a ${
 // before s began, or -1.
 func closing(s string) int {

@@ -328,6 +328,17 @@ func (a Around) Unset(s config.Settings) []string {
 	}
 }
 
+// References returns the names of the variables that a server's entry refers to, whether it needs them or not.
+func References(s *config.Settings) []string {
+	texts := append([]string{s.Command, s.Cwd, s.URL, s.OAuth.ClientID, s.OAuth.ClientSecret.Reveal()}, s.Args...)
+	for _, values := range []map[string]redact.Secret{s.Env, s.Headers} {
+		for _, name := range slices.Sorted(maps.Keys(values)) {
+			texts = append(texts, values[name].Reveal())
+		}
+	}
+	return expand.Names(texts...)
+}
+
 // run returns what a command prints, or "" if commands are not run or if there was an error
 // before. Its output is a secret.
 func (e *expander) run(c config.Command) string {

@@ -111,6 +111,6 @@ func (c *Claude) account(ctx context.Context, path string, info engine.Info) (en
 	}
 	return info, fault.New(fault.Unauthenticated, fault.Engine, engine.Operation,
 		"Claude Code is not logged in for the daemon: run claude and /login once, or give the daemon "+
-			"ANTHROPIC_API_KEY or CLAUDE_CODE_OAUTH_TOKEN (consult.env or consult.env_file of the configuration)").
+			"ANTHROPIC_API_KEY or CLAUDE_CODE_OAUTH_TOKEN (holdline env set ANTHROPIC_API_KEY)").
 		WithReason(fault.NotLoggedIn)
 }

@@ -159,7 +159,7 @@ func (c *Codex) inspectProgram(ctx context.Context, path string) (engine.Info, e
 	case login.ExitCode != 0:
 		return info, fault.New(fault.Unauthenticated, fault.Engine, engine.Operation,
 			"Codex is not logged in for the daemon: run codex login once, or give the daemon CODEX_API_KEY "+
-				"(consult.env or consult.env_file of the configuration); of its own configuration file a consult "+
+				"(holdline env set CODEX_API_KEY); of its own configuration file a consult "+
 				"reads nothing: for a login in the keyring "+
 				"add cli_auth_credentials_store=\"keyring\" to consult.codex_config").
 			WithReason(fault.NotLoggedIn)
