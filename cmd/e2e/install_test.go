@@ -109,6 +109,9 @@ func TestInstallAndBack(t *testing.T) {
 	before := p.home(t)
 	out := p.must("install", "--bin", "--systemd")
 	bin := filepath.Join(p.dir, "home/.local/bin/holdline")
+	if !strings.HasSuffix(out, "type: export PATH=\"$HOME/.local/bin:$PATH\"\n") {
+		t.Errorf("install does not end with what to type now:\n%s", out)
+	}
 	for _, want := range []string{
 		"write " + bin + "\n", "run systemctl --user enable --now holdline.socket\n", "PATH for hosted servers: ",
 		programs + ":", "next: holdline setup",

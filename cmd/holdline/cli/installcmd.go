@@ -145,6 +145,13 @@ func runInstall(cmd *cobra.Command, proc *cmdenv.Process, o installOptions) erro
 		wish.Manager = made.Manager // an earlier installation has chosen it
 	}
 	console.Lines(output, afterInstall(in, wish))
+	if wish.Bin && !slices.Contains(filepath.SplitList(proc.Getenv("PATH")), in.BinDir) {
+		dir := in.BinDir
+		if rest, ok := strings.CutPrefix(dir, in.Home+"/"); ok {
+			dir = "$HOME/" + rest
+		}
+		fmt.Fprintf(output, "not on this shell's PATH yet; type: export PATH=\"%s:$PATH\"\n", dir)
+	}
 	return nil
 }
 

@@ -4,12 +4,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/spf13/cobra"
 
 	"holdline/cmd/holdline/attach"
 	"holdline/cmd/holdline/cmdenv"
 	"holdline/cmd/holdline/console"
+	"holdline/cmd/holdline/importer"
+	"holdline/cmd/holdline/setupcmd"
 	"holdline/daemon/config"
 	"holdline/daemon/plural"
 	"holdline/daemon/trouble"
@@ -32,10 +35,22 @@ func runWelcome(cmd *cobra.Command, proc *cmdenv.Process) error {
 	if err != nil {
 		return err
 	}
+	if next == runSetup && isConnected(proc) {
+		next = "holdline servers add NAME -- COMMAND ARG...; or ask a second opinion: holdline consult QUESTION"
+	}
 	fmt.Fprintln(out)
 	console.Line(out, 6, "Next: %v", console.Bold.Paint(next))
 	console.Line(out, 6, "%v", console.Dim.Paint("Help: holdline --help"))
 	return nil
+}
+
+// runSetup is the next step of a user who has no server.
+const runSetup = "holdline setup"
+
+// isConnected reports whether an entry of a client starts holdline already: then setup has nothing to do.
+func isConnected(proc *cmdenv.Process) bool {
+	plan, err := setupcmd.LookAtClients(proc)
+	return err == nil && slices.ContainsFunc(plan.Files, (*importer.File).Connected)
 }
 
 // welcomeWithout prints what is the case without a daemon and returns the next step. A
@@ -51,7 +66,7 @@ func welcomeWithout(out io.Writer, proc *cmdenv.Process) (next string, err error
 		return "", err
 	case n == 0:
 		console.Line(out, 0, "Holdline is not set up: no MCP server is configured.")
-		return "holdline setup", nil
+		return runSetup, nil
 	default:
 		console.Line(out, 0, "Holdline is not running. %s configured. It starts with your first agent.",
 			plural.Count(n, "server"))
@@ -79,7 +94,7 @@ func welcomeWith(out io.Writer, s *control.StatusAnswer) (next string) {
 	case next != "":
 		return next
 	case len(s.Servers) == 0:
-		return "holdline setup"
+		return runSetup
 	case len(s.Sessions) == 0:
 		console.Line(out, 0, "No agent is connected.")
 		return "start an agent, or: holdline doctor"

@@ -47,7 +47,7 @@ func Connect(ctx context.Context, o Options, server string, now time.Time) (Done
 			continue
 		}
 		fields := p.withEnvironment(f, f.client.OwnFields(p.command(f), "--server", server))
-		f.steps = []step{{path: []string{f.client.Key, server}, fields: fields}}
+		f.steps = []step{{path: append(slices.Clone(doc.Home()), server), fields: fields}}
 		if err := f.edit(doc); err != nil {
 			left = append(left, Left{Path: f.Path, Why: err.Error()})
 			continue

@@ -79,7 +79,8 @@ func (r *Reader) allowed(arg, path string) error {
 	}
 	denied := func(what string) error {
 		return fault.New(fault.Denied, fault.Host, engine.Operation,
-			"%s: %s is %s; to allow it, add a directory to consult.roots of the configuration", arg, path, what)
+			"%s: %s is %s. Ask from the directory of a project, or name one (consult --cwd DIR). To allow another directory: "+
+				"holdline config set consult.roots DIR", arg, path, what)
 	}
 	switch {
 	case special(home, path, ""):
