@@ -323,7 +323,7 @@ func checkDaemon(ctx context.Context, o Options, conn net.Conn, path string) []F
 		add("environment of server "+status.Differs[i].Server, what,
 			"the server may work on something else than the agent's user means", fix)
 	}
-	if d := status.Daemon; d.ConfigRefused != "" && !(o.refused && d.Config == o.Config) { // once
+	if d := status.Daemon; d.ConfigRefused != "" && (!o.refused || d.Config != o.Config) { // once
 		why := "the daemon goes on with the configuration before it"
 		if d.ConfigCopy != "" {
 			why = "the daemon serves by the copy of the file's last good state, " + d.ConfigCopy
