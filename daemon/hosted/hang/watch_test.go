@@ -78,3 +78,27 @@ func TestAnswersPings_PingedSeldomAndNoMore(t *testing.T) {
 		}
 	})
 }
+
+// TestSilentForTenMinutes_PingedWithTheFirstCall checks that a process which was silent for ten minutes
+// before a call is pinged at once, and another one only after the time that each call has.
+func TestSilentForTenMinutes_PingedWithTheFirstCall(t *testing.T) {
+	for silence, want := range map[time.Duration]time.Duration{
+		10 * time.Minute:             0,
+		10*time.Minute - time.Second: 8 * time.Second,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			begun := time.Now()
+			hang.Watch(hang.Busy{
+				Limits: func() (answer, most time.Duration) { return time.Hour, time.Hour },
+				Silent: func() (time.Duration, bool) { return silence + time.Since(begun), true },
+				Pause:  func(d time.Duration) bool { time.Sleep(d); return true },
+				Ping: func(time.Duration) bool {
+					if after := time.Since(begun); after != want {
+						t.Errorf("silent for %v before the call: pinged after %v, want %v", silence, after, want)
+					}
+					return false
+				},
+			})
+		})
+	}
+}
