@@ -155,7 +155,7 @@ func TestServerClash(t *testing.T) {
 	if len(list) != 2 || len(list[0].Live.Notes) != 0 || len(list[1].Live.Notes) != 1 {
 		t.Fatalf("servers list --json: %+v", list)
 	}
-	if out := p.must("servers", "list"); !strings.Contains(out, "resource mem://one") ||
+	if out := p.must("servers", "list"); !strings.Contains(out, "get 1 resource of server a: mem://one") ||
 		!strings.Contains(out, "holdline mcp-stdio --server b") {
 		t.Errorf("servers list:\n%s", out)
 	}

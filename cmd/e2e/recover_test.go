@@ -302,8 +302,8 @@ func (p *place) reboot(t *testing.T, least int) {
 	for _, path := range files {
 		b, err := os.ReadFile(path)
 		if err == nil {
-			err = os.WriteFile(path,
-				bytes.ReplaceAll(b, []byte(bootclock.ID()), []byte("00000000-0000-0000-0000-000000000000")), 0o600)
+			now := bytes.ReplaceAll(b, []byte(bootclock.ID()), []byte("00000000-0000-0000-0000-000000000000"))
+			err = os.WriteFile(path, sealedAgain(path, b, now), 0o600)
 		}
 		if err != nil {
 			t.Fatal(err)

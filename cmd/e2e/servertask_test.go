@@ -68,10 +68,11 @@ func effectArgs(token string, ms int) map[string]any { return map[string]any{"to
 // daemon. Nobody else sees it, and a client that does not declare the extension gets no task.
 func TestServerTask(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t).login().tasking("project")
+	// A short call has an answer before it becomes a task, on a busy machine, too.
+	p := newPlace(t).login().tasking("project", "task_after", "1s")
 	daemon := p.daemon()
 	a, b := p.taskAgent("--no-autostart", "--identity", "a"), p.agent("--no-autostart", "--identity", "b")
-	first := a.callTask("tools__effect", effectArgs("one", 1500))
+	first := a.callTask("tools__effect", effectArgs("one", 2500))
 	listen := a.tasky("subscriptions/listen",
 		map[string]any{"notifications": map[string]any{"taskIds": []string{first.TaskID}}})
 	a.notified("working")
@@ -114,7 +115,7 @@ func TestServerTask(t *testing.T) {
 	}
 
 	// The session ends, then the daemon. Another session of the identity has the task all the same.
-	second := a.callTask("tools__effect", effectArgs("four", 1500))
+	second := a.callTask("tools__effect", effectArgs("four", 2500))
 	a.rest(listen)
 	kill9(t, daemon.Process.Pid)
 	p.daemon()

@@ -23,7 +23,7 @@ func TestUsage(t *testing.T) {
 		{"servers lst", "did you mean holdline servers list?", " servers"},
 		{"stat", "did you mean holdline status?", ""},
 		{"bogus", "there is no command holdline bogus\n", ""},
-		{"telemetry -v", "holdline telemetry has no flag -v\n", " telemetry"},
+		{"telemetry -q", "holdline telemetry has no flag -q\n", " telemetry"},
 		{"metrics --x", "holdline metrics has no flag --x\n", " metrics"},
 		{"import --from", "--from of holdline import wants a value\n", " import"},
 		{"completion tcsh", "no completions for tcsh, but for: bash, fish, powershell, zsh\n", " completion"},

@@ -72,13 +72,13 @@ func (s *server) endAllLocked() []*upstream.Process {
 // scope that has sessions; without any, for the caller's scope, unless that is its session
 // alone. It returns how many serve, and the errors of the others.
 func (m *Manager) Start(ctx context.Context, name string, c tool.Caller) (int, error) {
-	return m.start(ctx, name, &c, nil)
+	return m.start(ctx, name, &c, endNone)
 }
 
 // Restart ends all processes of a server, clears its failures, and starts it as
 // [Manager.Start] does. Calls in flight end as if the server had died. Cached answers are dropped.
 func (m *Manager) Restart(ctx context.Context, name string, c tool.Caller) (int, error) {
-	return m.start(ctx, name, &c, func(*server) bool { return true })
+	return m.start(ctx, name, &c, endAll)
 }
 
 // ErrBusy is returned by [Manager.RestartIdle] for a server that has calls in flight.
@@ -87,42 +87,53 @@ var ErrBusy = errors.New("calls are in flight")
 // RestartIdle does the same for a server without calls in flight. With some it returns [ErrBusy], and has done
 // nothing.
 func (m *Manager) RestartIdle(ctx context.Context, name string, c tool.Caller) (int, error) {
-	return m.start(ctx, name, &c, func(s *server) bool {
-		for u := range m.hub.Processes {
-			for _, c := range u.Calls {
-				if instanceOf(u).srv == s && c.Up == u && c.Phase() == calls.Open && c.Claim().Wanted() {
-					return false
-				}
-			}
-		}
-		return true
-	})
+	return m.start(ctx, name, &c, endIdle)
 }
 
-// start is [Manager.Start], or [Manager.Restart] with a func that reports whether the processes may end before. That
-// is called with hub.Mu held.
-func (m *Manager) start(ctx context.Context, name string, c *tool.Caller, mayEnd func(*server) bool) (int, error) {
+// isIdleLocked reports whether the server has no calls in flight that somebody waits for.
+func (s *server) isIdleLocked() bool {
+	for u := range s.m.hub.Processes {
+		for _, c := range u.Calls {
+			if instanceOf(u).srv == s && c.Up == u && c.Phase() == calls.Open && c.Claim().Wanted() {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// ending says which processes of a server end before it is started.
+type ending int
+
+const (
+	endNone ending = iota
+	endIdle        // all, unless one has calls in flight
+	endAll
+)
+
+// start is [Manager.Start], [Manager.Restart] or [Manager.RestartIdle], by which processes end before.
+func (m *Manager) start(ctx context.Context, name string, c *tool.Caller, end ending) (int, error) {
 	s, err := m.lookup(name)
 	if err != nil {
 		return 0, err
 	}
-	var ending []*upstream.Process
+	var ended []*upstream.Process
 	m.hub.Mu.Lock()
-	if mayEnd != nil {
-		if !mayEnd(s) {
+	if end != endNone {
+		if end == endIdle && !s.isIdleLocked() {
 			m.hub.Mu.Unlock()
 			return 0, ErrBusy
 		}
-		ending = s.endAllLocked()
+		ended = s.endAllLocked()
 		s.era = ""
 	}
 	s.pardonLocked()
 	m.hub.Mu.Unlock()
 	s.persist()
-	if err := upstream.AwaitExits(ctx, ending); err != nil {
+	if err := upstream.AwaitExits(ctx, ended); err != nil {
 		return 0, err
 	}
-	if mayEnd != nil {
+	if end != endNone {
 		m.calls.Cache().Forget(name)
 	}
 	return s.startAll(ctx, c)
