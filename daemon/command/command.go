@@ -89,11 +89,13 @@ func (c *Command) Run(ctx context.Context) (Output, error) {
 	}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = grace
-	if err := cmd.Start(); inner.Err() != nil {
-		return Output{}, context.Cause(inner)
-	} else if err != nil {
+	if err := cmd.Start(); err != nil {
+		if inner.Err() != nil {
+			return Output{}, context.Cause(inner)
+		}
 		return Output{}, err
 	}
+	// A program that was started is waited for, even if the time is over by now.
 	var reading sync.WaitGroup
 	for i := range outlets {
 		reading.Go(outlets[i].read)
