@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"holdline/daemon/config"
+	"holdline/daemon/statedir"
 	"holdline/protocol/ownfile"
 )
 
@@ -20,7 +21,7 @@ const editWait = 10 * time.Second
 
 // Set gives a variable a value in the file at path, in place of any that it had. The rest of the file stays. A file
 // that does not exist is created for this user alone, with its directory. The file must be one that [Read] can read.
-// Concurrent edits wait for each other.
+// Concurrent edits wait for each other, but for no server that locks the directory.
 func Set(ctx context.Context, path, name, value string) error {
 	if strings.ContainsAny(value, "\r\n\x00") {
 		return fmt.Errorf("the value of %s has line breaks, which a file of variables cannot keep", name)
@@ -67,7 +68,7 @@ func change(ctx context.Context, path string, edit func(lines [][]byte) [][]byte
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, editWait, errors.New("another command is editing it for too long"))
 	defer cancel()
-	unlock, err := ownfile.LockDir(ctx, dir)
+	unlock, err := statedir.LockDir(ctx, dir)
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
