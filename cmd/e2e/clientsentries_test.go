@@ -125,3 +125,55 @@ func TestServersAdd_TriesAndConnects(t *testing.T) {
 	p.must("uninstall", "--yes", "--purge")
 	p.sameHome(t, before)
 }
+
+// TestEntriesOfAnotherHoldline_StayWhereTheyAre checks that no command removes an entry that may start another holdline
+// than this one, though this one has no server of that name, or is about to lose it.
+func TestEntriesOfAnotherHoldline_StayWhereTheyAre(t *testing.T) {
+	t.Parallel()
+	p, bin, _ := connected(t)
+	others := map[string]any{
+		"far":   map[string]any{"command": "ssh", "args": []string{"box", "holdline", "mcp-stdio", "--server", "tools"}},
+		"guest": map[string]any{"command": "holdline", "args": []string{"mcp-stdio", "--guest", "/g", "--server", "none"}},
+		"other": map[string]any{
+			"command": "holdline", "args": []string{"mcp-stdio", "--server", "none"}, "env": map[string]any{"HOLDLINE_CONFIG": "/c"},
+		},
+	}
+	path := ".gemini/settings.json"
+	p.putHome(t, map[string]string{path: mustJSON(t, map[string]any{"mcpServers": others})})
+	was := p.read(t, path)
+	p.must("setup", "--yes", "--no-call")
+	p.must("servers", "remove", "tools")
+	if _, errs, code := p.run("", "servers", "remove", "none"); code != exitFailure {
+		t.Errorf("a server that is not there: exit %d, %s", code, errs)
+	}
+	out, errs, code := p.run("", "uninstall", "--yes")
+	if code != exitOK || strings.Count(errs, "may start another holdline") != len(others) {
+		t.Errorf("uninstall: exit %d\n%s%s", code, out, errs)
+	}
+	if now := p.read(t, path); now != was {
+		t.Errorf("the file was\n%s\nand is\n%s", was, now)
+	}
+	if _, err := os.Stat(bin); err == nil {
+		t.Error("the program is left")
+	}
+}
+
+// TestServersRemove_KeepsTheTextOfOwnEntries removes a server for which the user has added an entry by hand. The entry
+// goes, and its text is kept in a file that the command names.
+func TestServersRemove_KeepsTheTextOfOwnEntries(t *testing.T) {
+	t.Parallel()
+	p, _, _ := connected(t)
+	p.putHome(t, map[string]string{
+		".gemini/settings.json": `{"mcpServers": {"mine": {"command": "holdline", "args": ["mcp-stdio", "--server", "tools"], "trust": true}}}`,
+	})
+	out, errs, code := p.run("", "servers", "remove", "tools")
+	_, kept, _ := strings.Cut(out+errs, "are kept as they were in ")
+	kept, _, _ = strings.Cut(kept, "\n")
+	text, err := os.ReadFile(kept)
+	if code != exitOK || err != nil || !strings.Contains(string(text), `\"trust\": true`) || strings.Contains(string(text), ".cursor") {
+		t.Errorf("exit %d, %v\n%s%s\n%s", code, err, out, errs, text)
+	}
+	if now := p.read(t, ".gemini/settings.json"); strings.Contains(now, "mine") {
+		t.Errorf("the entry is left: %s", now)
+	}
+}

@@ -135,3 +135,49 @@ func TestUninstall_TakesOwnEntriesAway(t *testing.T) {
 		t.Error("the program is left")
 	}
 }
+
+// TestUninstall_FileThatCannotBeReadKeepsTheProgram breaks the file in which the user has added holdline by hand, the
+// only one that starts it. The program and the daemon stay, and the file is named, until it can be read or the user
+// gives its entries up.
+func TestUninstall_FileThatCannotBeReadKeepsTheProgram(t *testing.T) {
+	t.Parallel()
+	for _, last := range []string{"--yes", "--keep-clients"} {
+		p := newPlace(t).login()
+		p.must("install", "--bin")
+		bin := filepath.Join(p.dir, "home/.local/bin/holdline")
+		entry := `{"mcpServers": {"holdline": {"command": "holdline", "args": ["mcp-stdio"]}}}`
+		p.putHome(t, map[string]string{
+			".claude.json":     entry + "}",
+			".cursor/mcp.json": `{"projects": ["holdline"]`, // it starts nothing
+		})
+		a := p.agent("--server", "holdline").shake()
+		for _, args := range [][]string{
+			{"uninstall"}, {"uninstall", "--dry-run"}, {"uninstall", "--yes"}, {"uninstall", "--yes", "--purge"},
+		} {
+			out, errs, code := p.run("", args...)
+			if code != exitFailure || !strings.Contains(errs, ".claude.json") || strings.Contains(errs, ".cursor") ||
+				!strings.Contains(out, "installed, since agents may still start it") || !strings.Contains(out, "--keep-clients") {
+				t.Errorf("%q: exit %d\n%s%s", args, code, out, errs)
+			}
+			if _, err := os.Stat(bin); err != nil {
+				t.Fatalf("%q: the program: %v", args, err)
+			}
+			if _, _, code := p.run("", "status"); code != exitOK {
+				t.Errorf("%q: the daemon is gone: exit %d", args, code)
+			}
+		}
+		a.leave()
+		if last == "--yes" {
+			p.putHome(t, map[string]string{".claude.json": entry})
+		}
+		out, errs, code := p.run("", "uninstall", last)
+		if _, err := os.Stat(bin); code != exitOK || err == nil || strings.Contains(errs, ".claude.json") != (last == "--keep-clients") {
+			t.Errorf("%s: exit %d, %v\n%s%s", last, code, err, out, errs)
+		}
+		_, kept, _ := strings.Cut(out, "as they were: ")
+		kept, _, _ = strings.Cut(kept, "\n")
+		if b, err := os.ReadFile(kept); last == "--yes" && (err != nil || !strings.Contains(string(b), "mcp-stdio")) {
+			t.Errorf("the entry is not kept: %v\n%s\n%s", err, b, out)
+		}
+	}
+}

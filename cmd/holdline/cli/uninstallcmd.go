@@ -44,8 +44,12 @@ command leaves and names files that were changed since.
 It names the agents that run, and asks first. Without a terminal it wants --yes, or
 --keep-clients, which leaves the clients' entries: they name a program that will be
 gone. An entry that you have edited since setup wrote it is asked about; --yes leaves
-it. As long as an entry still starts holdline, the program stays: the command names
-these entries last, and fails.
+it. As long as an entry still starts holdline, or a client's file that names it cannot
+be read, the program stays: the command names these last, and fails.
+
+An entry that you have added by hand goes, too, and the output names the file that keeps
+its text. One that may start another holdline (over ssh, in a container, with other
+files) stays.
 
 Configuration, logs and kept consults stay, except with --purge.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runUninstall(cmd, proc, o) },
@@ -97,13 +101,17 @@ func (u *uninstall) clients(in *install.Options) error {
 	held, unread, err := importer.FindHeld(u.look)
 	more, left, perr := importer.Pending(u.look.State)
 	held = slices.DeleteFunc(held, func(h importer.Held) bool {
-		if h.Common {
+		switch {
+		case h.Common:
 			console.Warn(u.cmd, "left %s: other people have this file, too", &h)
+		case isElsewhere(&h):
+			console.Warn(u.cmd, "left %s: it may start another holdline than this one; if it starts this one, remove it",
+				&h)
 		}
-		return h.Common
+		return isNotOurs(h)
 	})
 	if err = errors.Join(err, perr); err != nil { // what a client's file was may be written there alone
-		if u.o.purge || len(held) > 0 && !u.o.keepClients {
+		if u.o.purge || len(held)+len(unread) > 0 && !u.o.keepClients {
 			return cmdenv.WithHint(err,
 				"holdline import --undo, by the holdline that wrote it; or move it away, then uninstall")
 		}
@@ -111,17 +119,25 @@ func (u *uninstall) clients(in *install.Options) error {
 		return nil
 	}
 	switch {
-	case len(held) == 0 && !more:
+	case len(held)+len(unread) == 0 && !more:
 		setupcmd.WarnLeft(u.cmd, left)
 		return nil
 	case u.o.keepClients && u.o.purge && more:
 		return cmdenv.WithHint(fmt.Errorf("clients still start holdline, and what their files were before the import is in %s",
 			u.look.State), "holdline uninstall --purge without --keep-clients takes their entries back first")
 	case u.o.keepClients:
-		console.Warn(u.cmd, "these entries stay, and will not find holdline: %s", names(held))
+		if len(held) > 0 {
+			console.Warn(u.cmd, "these entries stay, and will not find holdline: %s", names(held))
+		}
+		setupcmd.WarnLeft(u.cmd, unread)
 		return nil
 	case u.o.dryRun:
-		console.Line(in.Out, 4, "would take back what setup did: %s", names(held))
+		if len(held) > 0 {
+			console.Line(in.Out, 4, "would take back what setup did: %s", names(held))
+		}
+		if len(unread) > 0 {
+			return u.stays(in, unread, nil)
+		}
 		return nil
 	case !u.o.yes && len(held) > 0 && !console.IsTerminal(u.proc.Stdin):
 		return cmdenv.WithHint(
@@ -142,7 +158,7 @@ func (u *uninstall) clients(in *install.Options) error {
 			return cmdenv.ExitWith(cmdenv.ExitFailure)
 		}
 	}
-	if err := u.takeBack(in, unread); err != nil {
+	if err := u.takeBack(in); err != nil {
 		return err
 	}
 	if running != "" {
@@ -150,6 +166,12 @@ func (u *uninstall) clients(in *install.Options) error {
 	}
 	return nil
 }
+
+// isElsewhere reports whether an entry may start another holdline, and no import wrote one at its place.
+func isElsewhere(h *importer.Held) bool { return h.Elsewhere && !h.Written }
+
+// isNotOurs reports whether an entry stays in any case.
+func isNotOurs(h importer.Held) bool { return h.Common || isElsewhere(&h) }
 
 // names returns the names of entries for people.
 func names(held []importer.Held) string {
@@ -170,9 +192,9 @@ func (u *uninstall) running() string {
 }
 
 // takeBack reverts what setup did, and then asks about each entry that still starts holdline. If one is left
-// after that, the daemon reads its configuration again and goes on, and the error says so. unread are the
-// clients' files that cannot be read.
-func (u *uninstall) takeBack(in *install.Options, unread []importer.Left) error {
+// after that, or a file that may have one cannot be read, the daemon reads its configuration again and goes on, and
+// the error says so.
+func (u *uninstall) takeBack(in *install.Options) error {
 	done, err := importer.Undo(u.cmd.Context(), u.look)
 	if err != nil {
 		return err
@@ -184,7 +206,7 @@ func (u *uninstall) takeBack(in *install.Options, unread []importer.Left) error 
 	var gone []importer.Held
 	for _, h := range held {
 		switch {
-		case h.Common:
+		case isNotOurs(h):
 		case !h.Written: // the user's own entry, of no use without holdline
 			gone = append(gone, h)
 		case !u.o.yes && console.Confirm(u.cmd, u.proc.Stdin, fmt.Sprintf(
@@ -208,31 +230,44 @@ func (u *uninstall) takeBack(in *install.Options, unread []importer.Left) error 
 	for _, path := range slices.Compact(done.Files) {
 		console.Line(in.Out, 4, "taken back: %s", path)
 	}
-	held, _, err = importer.FindHeld(u.look)
+	if cleared.Kept != "" && !u.o.purge {
+		console.Line(in.Out, 4, "kept entries that setup had not written, as they were: %s", cleared.Kept)
+	}
+	held, unread, err := importer.FindHeld(u.look)
 	if err != nil {
 		return err
 	}
-	held = slices.DeleteFunc(held, func(h importer.Held) bool { return h.Common })
+	held = slices.DeleteFunc(held, isNotOurs)
 	more, _, err := importer.Pending(u.look.State)
 	if err != nil {
 		return err
 	}
 	left := slices.Concat(last.Left, cleared.Left, unread)
-	if len(held) == 0 && !more {
+	if len(held)+len(unread) == 0 && !more {
 		setupcmd.WarnLeft(u.cmd, left)
 		return nil
 	}
 	err = attach.ReloadFile(u.cmd, u.proc, u.look.Config)
-	console.Line(in.Out, 4, "holdline stays installed, since agents may still start it. To remove it all the same: "+
-		"holdline uninstall --keep-clients")
+	if stays := u.stays(in, left, held); err == nil {
+		err = stays
+	}
+	return err
+}
+
+// stays says that holdline stays installed, and names the files and entries that are left. The error makes the
+// command fail.
+func (u *uninstall) stays(in *install.Options, left []importer.Left, held []importer.Held) error {
+	verb := "stays"
+	if u.o.dryRun {
+		verb = "would stay"
+	}
+	console.Line(in.Out, 4, "holdline %s installed, since agents may still start it. To remove it all the same: "+
+		"holdline uninstall --keep-clients", verb)
 	setupcmd.WarnLeft(u.cmd, slices.DeleteFunc(left, func(l importer.Left) bool { return l.Path == u.look.Config }))
 	for _, h := range held {
 		if !slices.ContainsFunc(left, func(l importer.Left) bool { return l.Path == h.Path && l.Key == h.Name }) {
 			console.Warn(u.cmd, "left %s", &h)
 		}
-	}
-	if err != nil {
-		return err
 	}
 	return cmdenv.ExitWith(cmdenv.ExitFailure)
 }

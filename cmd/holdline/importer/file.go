@@ -64,8 +64,8 @@ type Server struct {
 	Login   bool     `json:"login,omitempty"` // somebody has to log in before it can be used
 	Late    bool     `json:"-"`               // it stays since it did not answer in time
 	Untried bool     `json:"-"`               // it moves though it was not started: see [Options.MayTry]
-	// Dangling is set if the entry starts holdline for a server that holdline's file does not have. It is removed
-	// if its file is edited.
+	// Dangling is set if the entry starts this holdline for a server that its file does not have. It is removed
+	// if the client's file is edited.
 	Dangling bool     `json:"dangling,omitempty"`
 	Tools    []string `json:"tools,omitempty"` // that its start has shown
 	Call     string   `json:"call,omitempty"`  // one of these, which is called once to check the server
@@ -214,7 +214,7 @@ func (p *Plan) planServers(f *File, doc clients.Document) {
 		if offers, ok := e.StartsHoldline(); ok {
 			s.Verdict, s.offers = Ours, offers
 			s.program, _ = e.CommandLine()
-			if s.Dangling = p.dangles(offers); s.Dangling && f.Why == "" {
+			if s.Dangling = p.dangles(offers) && !p.o.isElsewhere(f.client, &e); s.Dangling && f.Why == "" {
 				f.steps = append(f.steps, step{path: s.path})
 			}
 			continue

@@ -1,11 +1,13 @@
 package importer
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"slices"
+	"time"
 
 	"holdline/cmd/holdline/clients"
 	"holdline/protocol/project"
@@ -21,6 +23,9 @@ type Held struct {
 	// Written is set if an import is on record that wrote an entry at that place. The entry may have been
 	// edited since.
 	Written bool
+	// Elsewhere is set if the entry may start another holdline than this one: on another machine, in a container, or
+	// with other files. It is not for this command to remove.
+	Elsewhere bool
 	// Common is set for an entry of a file that people share by git, and that no import wrote.
 	Common bool
 
@@ -28,9 +33,10 @@ type Held struct {
 	path   []string
 }
 
-// FindHeld returns the entries of all clients' files that start holdline, and the files that cannot be read.
-// Files that imports have edited are among them, wherever they lie. The error says that the records of the
-// imports cannot be read; then it is not known which entries they wrote.
+// FindHeld returns the entries of all clients' files that start holdline, and the files that cannot be read and may
+// have such entries: those in whose bytes the proxy is named, or that have no bytes to read. Files that imports have
+// edited are among them, wherever they lie. The error says that the records of the imports cannot be read; then it
+// is not known which entries they wrote.
 func FindHeld(o Options) (list []Held, unread []Left, err error) {
 	journals, err := readJournals(o.State)
 	files := slices.DeleteFunc(clients.Files(o.Places, nil), func(f clients.File) bool { return f.Missing || f.Twin != "" })
@@ -43,11 +49,17 @@ func FindHeld(o Options) (list []Held, unread []Left, err error) {
 		}
 	}
 	for _, f := range files {
-		doc, rerr := readDocument(f)
-		switch {
-		case errors.Is(rerr, fs.ErrNotExist):
+		data, rerr := clients.ReadFile(f.Path)
+		if errors.Is(rerr, fs.ErrNotExist) {
 			continue // an import had edited it, and it is gone
-		case rerr != nil:
+		}
+		var doc clients.Document
+		if rerr == nil {
+			if doc, rerr = f.Client.Parse(data); rerr != nil && !namesProxy(data) {
+				continue
+			}
+		}
+		if rerr != nil {
 			unread = append(unread, Left{Path: f.Path, Why: rerr.Error()})
 			continue
 		}
@@ -58,7 +70,7 @@ func FindHeld(o Options) (list []Held, unread []Left, err error) {
 			}
 			h := Held{
 				Title: f.Client.Title, Path: f.Path, Name: e.Name(), Server: server, Project: e.Project,
-				client: f.Client, path: e.Path,
+				Elsewhere: o.isElsewhere(f.Client, &e), client: f.Client, path: e.Path,
 			}
 			h.Written = slices.ContainsFunc(journals, func(j *journal) bool { return j.change(&h) != nil })
 			h.Common = (f.Project != "" || f.Tree != "") && !h.Written
@@ -68,13 +80,9 @@ func FindHeld(o Options) (list []Held, unread []Left, err error) {
 	return list, unread, err
 }
 
-// readDocument reads a client's file.
-func readDocument(f clients.File) (clients.Document, error) {
-	data, err := clients.ReadFile(f.Path)
-	if err != nil {
-		return nil, err
-	}
-	return f.Client.Parse(data)
+// namesProxy reports whether a file that has mistakes may have an entry that starts holdline.
+func namesProxy(data []byte) bool {
+	return bytes.Contains(data, []byte("mcp-stdio")) || bytes.Contains(data, []byte("holdline-stdio"))
 }
 
 // change returns what the import did to an entry, or nil if it is not on record.
@@ -95,6 +103,8 @@ func (j *journal) change(h *Held) *keyChange {
 // TakeAway removes entries from clients' files. With giveBack an entry that an import has written becomes what
 // it was before that instead. Either way the imports' records lose it: a later undo has nothing to do there.
 //
+// The text of what it removes and no import wrote is kept in the file [Done.Kept] before.
+//
 // The error says that the records cannot be read or written. An entry that stays is in [Done.Left].
 func TakeAway(ctx context.Context, o Options, list []Held, giveBack bool) (Done, error) {
 	d := Done{Files: []string{}, Left: []Left{}}
@@ -102,15 +112,22 @@ func TakeAway(ctx context.Context, o Options, list []Held, giveBack bool) (Done,
 	if err != nil {
 		return d, err
 	}
+	kept := newRemoved(o.State, time.Now())
 	for i := range list {
 		h := &list[i]
 		old := ""
 		if giveBack {
 			old = clientsOwn(journals, h)
 		}
-		if err := h.replace(ctx, old); err != nil {
+		if err := h.replace(ctx, old, journals, kept); err != nil {
 			d.Left = append(d.Left, Left{Path: h.Path, Key: h.Name, Why: err.Error()})
+			if err := kept.drop(h); err != nil {
+				return d, err
+			}
 			continue
+		}
+		if len(kept.list) > 0 {
+			d.Kept = kept.path
 		}
 		if !slices.Contains(d.Files, h.Path) {
 			d.Files = append(d.Files, h.Path)
@@ -136,9 +153,17 @@ func clientsOwn(journals []*journal, h *Held) string {
 	return ""
 }
 
+// isWritten reports whether an entry of doc is as an import wrote it.
+func (h *Held) isWritten(doc clients.Document, journals []*journal) bool {
+	return slices.ContainsFunc(journals, func(j *journal) bool {
+		k := j.change(h)
+		return k != nil && k.New != nil && doc.Same(h.path, *k.New)
+	})
+}
+
 // replace gives an entry of its client's file that text, or removes it if the text is "". It tries again if the
-// file changes meanwhile.
-func (h *Held) replace(ctx context.Context, text string) error {
+// file changes meanwhile. What no import wrote it keeps before.
+func (h *Held) replace(ctx context.Context, text string, journals []*journal, kept *removed) error {
 	for range maxTries {
 		now, err := clients.ReadFile(h.Path)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -157,6 +182,11 @@ func (h *Held) replace(ctx context.Context, text string) error {
 		}
 		if _, ours := e.StartsHoldline(); !ours {
 			return nil // it is the client's own again
+		}
+		if own, ok := doc.Text(h.path...); ok && !h.isWritten(doc, journals) {
+			if err := kept.keep(h, own); err != nil {
+				return err
+			}
 		}
 		if text == "" {
 			doc.Remove(h.path...)

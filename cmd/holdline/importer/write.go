@@ -20,6 +20,8 @@ type Done struct {
 	Files  []string `json:"files"`  // that were written
 	Backup string   `json:"backup"` // directory of the journal and the files as they were; "" if nothing was done
 	Left   []Left   `json:"left"`
+	// Kept is the file with the text of entries that no import wrote and that were removed; "" if none was.
+	Kept string `json:"kept,omitempty"`
 }
 
 // Left is what was not done, and why.

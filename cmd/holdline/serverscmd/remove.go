@@ -96,6 +96,9 @@ func (s *serversCommand) removeServer(cmd *cobra.Command, name string, o removeO
 		}
 		_ = console.Say(cmd, "%s: %s", what, strings.Map(console.Printable, strings.Join(done.Files, ", ")))
 	}
+	if done.Kept != "" {
+		_ = console.Say(cmd, "entries that no setup wrote are kept as they were in %s", done.Kept)
+	}
 	if err == nil && address != "" {
 		_ = console.Say(cmd, "its login is kept; to end it: holdline servers logout --url %s", address)
 	}
@@ -116,7 +119,7 @@ func (s *serversCommand) entriesOf(name string) (importer.Options, []importer.He
 		return look, nil, err
 	}
 	held, _, err := importer.FindHeld(look) // doctor names files that cannot be read
-	return look, slices.DeleteFunc(held, func(h importer.Held) bool { return h.Server != name }), err
+	return look, slices.DeleteFunc(held, func(h importer.Held) bool { return h.Server != name || h.Elsewhere }), err
 }
 
 // isOtherFile reports whether the user has named another configuration file than the one that the daemons of
