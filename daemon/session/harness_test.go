@@ -56,6 +56,7 @@ func (t *told) Request(op telemetry.Operation, _ time.Duration, _ int, f *fault.
 func (t *told) ToolCall(c telemetry.Call) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	c.Arguments = nil // which telemetry never keeps
 	t.calls = append(t.calls, c)
 }
 
@@ -80,6 +81,7 @@ type host struct {
 	pid     atomic.Int64 // pid of the clients, if not 0
 	store   atomic.Value // string
 	resumed chan map[int64]struct{}
+	guests  atomic.Bool            // new clients are guests
 	greets  atomic.Pointer[func()] // called when the daemon makes a welcome; may be nil
 }
 
@@ -117,7 +119,9 @@ func startAt(tb testing.TB, inFlight int, begun time.Time, more ...tool.Tool) *h
 		resumed: make(chan map[int64]struct{}, 16),
 	}
 	h.store.Store("st")
-	cat, err := tool.NewCatalog(policy.NewRules(&config.Config{}), nil, append(more,
+	cat, err := tool.NewCatalog(policy.NewRules(&config.Config{
+		Sockets: map[string]config.Socket{"box": {Allow: []string{"*"}}},
+	}), nil, append(more,
 		tool.Tool{
 			Name: "echo", Description: "says it again", Dispatch: tool.OnHost, Contract: tool.Convergent,
 			Properties: json.RawMessage(`{"text":{"type":"string"}}`),
@@ -204,7 +208,12 @@ func startAt(tb testing.TB, inFlight int, begun time.Time, more ...tool.Tool) *h
 	done := make(chan error, 1)
 	l := listener.New(listener.Options{
 		Log: log, UIDs: []int{os.Getuid()}, MaxConns: 16, PeerOf: h.peerOf,
-		Handlers: map[string]listener.Handler{protocol.RoleMCP: h.srv.ServeConn},
+		Handlers: map[string]listener.Handler{protocol.RoleMCP: func(ctx context.Context, c *listener.Conn) {
+			if h.guests.Load() {
+				c.Guest = &listener.Guest{Socket: "box", InFlight: inFlight}
+			}
+			h.srv.ServeConn(ctx, c)
+		}},
 	})
 	go func() { done <- l.Serve(ctx, ln.(*net.UnixListener)) }()
 	tb.Cleanup(func() {

@@ -68,7 +68,8 @@ func (s *session) yields(p peer.Peer) bool {
 
 // detach takes the connection l from the session, if l is still its connection, and aborts its
 // outbox: all waits for room in it end. Answers that the client has not confirmed are kept, unless
-// it is anonymous; see [session.keepLocked]. detach does not close l. It takes s.mu.
+// it is anonymous; see [session.keepLocked]. They keep their room: another guest that waits for room
+// cannot get it meanwhile. detach does not close l. It takes s.mu.
 func (s *session) detach(l *link.Link) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -81,35 +82,34 @@ func (s *session) detach(l *link.Link) {
 	}
 	s.setLocked(to, nil)
 	if s.anonymous {
-		l.Out.Abort()
+		l.Out.Abort(nil)
 		return
 	}
-	left, size := l.Out.Abort(), s.keeping
-	for _, a := range left {
-		size += len(a.Line)
-	}
-	s.waits.Force(&s.keeping, size) // they are in memory already
-	for _, a := range left {
-		s.keepLocked(a)
-	}
+	s.keepLocked(func(held *int, size int) bool {
+		s.waits.Force(held, size)
+		return true
+	}, l.Out.Abort(&s.keeping)...)
 }
 
-// keepLocked keeps an answer until the client is back. If more than Options.MaxKept bytes are kept,
-// it drops all and expels the session, which must have no connection. A stored answer is not kept:
-// its flight is Finished, and the executor is asked for it later. The caller must hold s.mu.
-func (s *session) keepLocked(a outbox.Answer) {
-	if a.Stored {
-		for f := range s.flights.All() {
-			if f.N == a.N {
-				s.flights.Move(f, flight.Finished)
+// keepLocked keeps answers until the client is back. take makes the room of a guest fit all that is
+// kept, and returns false if there is none. Then, or if more than Options.MaxKept bytes are kept,
+// keepLocked drops all and expels the session, which must have no connection. A stored answer is not
+// kept: its flight is Finished, and the executor is asked for it later. The caller must hold s.mu.
+func (s *session) keepLocked(take func(held *int, size int) bool, answers ...outbox.Answer) {
+	for _, a := range answers {
+		if a.Stored {
+			for f := range s.flights.All() {
+				if f.N == a.N {
+					s.flights.Move(f, flight.Finished)
+				}
 			}
 		}
+		s.kept.Add(a)
 	}
-	if s.state == expelled {
-		return
-	}
-	if bytes := s.kept.Add(a); bytes > s.srv.o.MaxKept || !s.waits.Take(&s.keeping, bytes) {
-		s.last = lastBye(protocol.ByeFull, link.ErrTooMuch)
+	if bytes := s.kept.Bytes(); s.state == expelled || bytes > s.srv.o.MaxKept || !take(&s.keeping, bytes) {
+		if s.state != expelled {
+			s.last = lastBye(protocol.ByeFull, link.ErrTooMuch)
+		}
 		s.setLocked(expelled, nil)
 	}
 }
@@ -451,9 +451,9 @@ func (s *session) deliver(ctx context.Context, r *request, a outbox.Answer) {
 		return
 	}
 	if a.Work = true; r.flight.Late {
-		queued := a.Queued
+		f, queued := r.flight, a.Queued // the answer may be kept for long: it must not hold r, with the client's line
 		a.Queued = func() {
-			if r.flight.Leave(); queued != nil {
+			if f.Leave(); queued != nil {
 				queued()
 			}
 		}
@@ -477,7 +477,7 @@ func (s *session) queueAnswer(ctx context.Context, a outbox.Answer, allowed func
 		if l == nil {
 			wanted := allowed == nil || allowed()
 			if wanted {
-				s.keepLocked(a)
+				s.keepLocked(s.waits.Take, a)
 			}
 			s.mu.Unlock()
 			return wanted

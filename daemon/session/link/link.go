@@ -189,7 +189,7 @@ func (l *Link) Fail(why error) {
 // Drop closes the connection at once, drops what is queued, blocks until the writer has ended,
 // and closes l.Done. It must be called once at most, and not after [Link.Finish].
 func (l *Link) Drop() {
-	l.Out.Abort()
+	l.Out.Abort(nil)
 	_ = l.Conn.Close()
 	l.writer.Wait()
 	l.endReading()

@@ -11,16 +11,19 @@ type Kept struct {
 	bytes   int // size of them all
 }
 
-// Add keeps an answer, and returns the size in bytes of all that it keeps. It does not keep an
-// answer that is never asked for again, nor a stored one: the executor has that. The caller must
+// Add keeps an answer, without its Room, which stays with who has made the answer. It does not keep
+// an answer that is never asked for again, nor a stored one: the executor has that. The caller must
 // hold the lock of the owner of k.
-func (k *Kept) Add(a Answer) (bytes int) {
+func (k *Kept) Add(a Answer) {
 	if a.N != 0 && !a.Stored {
+		a.Room = nil
 		k.answers = append(k.answers, a)
 		k.bytes += len(a.Line)
 	}
-	return k.bytes
 }
+
+// Bytes returns the size of all answers that k keeps. The caller must hold the lock of the owner of k.
+func (k *Kept) Bytes() int { return k.bytes }
 
 // Take removes all answers from k. It returns those to the lines in pending, in the order of the
 // lines; the others are lost. The caller must hold the lock of the owner of k.

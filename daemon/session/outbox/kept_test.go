@@ -15,14 +15,14 @@ func TestKept(t *testing.T) {
 	} {
 		k.Add(a)
 	}
-	if got := k.Add(Answer{}); got != len("threeonetwo") {
+	if got := k.Bytes(); got != len("threeonetwo") {
 		t.Errorf("%d bytes are kept, want %d", got, len("threeonetwo"))
 	}
 	got := k.Take(map[int64]struct{}{1: {}, 3: {}, 4: {}})
 	if len(got) != 2 || got[0].N != 1 || got[1].N != 3 {
 		t.Errorf("got %+v, want the answers to 1 and 3", got)
 	}
-	if k.Add(Answer{}) != 0 || k.Take(map[int64]struct{}{2: {}}) != nil {
+	if k.Bytes() != 0 || k.Take(map[int64]struct{}{2: {}}) != nil {
 		t.Error("something is kept after Take")
 	}
 }

@@ -94,6 +94,7 @@ type Outbox struct {
 	count       int64         // lines queued so far, control lines not counted
 	unconfirmed []Answer      // in the order of the queue
 	held        int           // bytes of unconfirmed
+	took        int           // bytes that count as taken since the last acknowledgement; see tookLocked
 	settled     []int64       // lines whose answers the client holds, before confirm has said so
 	acked       time.Time     // when the client has last acknowledged anything
 	ready       chan struct{} // holds a token while there may be lines, or after Close
@@ -280,20 +281,39 @@ func (o *Outbox) Acknowledge(k int64) {
 	if o.unconfirmed = o.unconfirmed[i:]; len(o.unconfirmed) == 0 {
 		o.unconfirmed = nil
 	}
-	o.guest.Acknowledged(before - o.held)
+	if i > 0 {
+		o.took = 0
+	}
+	o.guest.Took(before - o.held)
 	o.accountLocked()
+}
+
+// tookLocked records that the connection has taken n bytes. A guest may need long for one answer, and
+// acknowledges none meanwhile. But between two acknowledgements no more counts than the first answer has
+// that is not acknowledged: else a guest that leaves long ones unacknowledged could go on by short ones.
+// The caller must hold o.mu.
+func (o *Outbox) tookLocked(n int) {
+	if len(o.unconfirmed) > 0 {
+		n = max(min(n, len(o.unconfirmed[0].Line)-o.took), 0)
+		o.took += n
+	}
+	o.guest.Took(n)
 }
 
 // Abort drops what is queued, but for the line of [Outbox.Last]. It ends all waits for room,
 // which return [net.ErrClosed], and [Outbox.Run], which returns after the write that is under
 // way. Abort does not wait for that. It returns the answers that the client has not confirmed,
-// and keeps them no longer. It takes o.mu.
-func (o *Outbox) Abort() []Answer {
+// and keeps them no longer. If the client is a guest, and room is not nil, what room says is taken
+// grows by these answers before the outbox gives its room back. It takes o.mu.
+func (o *Outbox) Abort(room *int) []Answer {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.state != parting {
 		o.moveLocked(aborted)
 		o.lines = nil
+	}
+	if room != nil {
+		o.guest.Force(room, *room+o.held)
 	}
 	left := o.unconfirmed
 	o.unconfirmed, o.held = nil, 0

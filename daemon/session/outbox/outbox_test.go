@@ -105,7 +105,7 @@ func TestAwaitRoom(t *testing.T) {
 		if err := <-waited; err != nil {
 			t.Errorf("AwaitRoom = %v once all was written", err)
 		}
-		o.Abort()
+		o.Abort(nil)
 		if err := o.AwaitRoom(t.Context()); !errors.Is(err, net.ErrClosed) {
 			t.Errorf("AwaitRoom of an aborted outbox = %v", err)
 		}

@@ -25,6 +25,9 @@ const (
 	guestWait = 15 * time.Second
 )
 
+// guestPiece is how much the connection of a guest is given at once.
+const guestPiece = 64 << 10
+
 // lookAgain is the pause after which who waits for room looks for guests that take nothing.
 const lookAgain = 5 * time.Second
 
@@ -53,8 +56,8 @@ type Guest struct {
 
 	// All below is guarded by room.mu.
 	taken int
-	given int       // bytes that it has acknowledged since then
-	since time.Time // when it has last acknowledged guestStep bytes, or taken its first room
+	given int       // bytes that it has taken since then
+	since time.Time // when it had last taken guestStep bytes, or took its first room
 	gone  bool
 }
 
@@ -142,8 +145,8 @@ func (g *Guest) Await(ctx context.Context, held *int, size int) error {
 	}
 }
 
-// Acknowledged records that the guest has taken n bytes.
-func (g *Guest) Acknowledged(n int) {
+// Took records that n bytes have gone to the guest, or that it has acknowledged so many.
+func (g *Guest) Took(n int) {
 	if g == nil {
 		return
 	}

@@ -3,6 +3,7 @@ package outbox
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"testing"
 	"testing/synctest"
@@ -65,10 +66,10 @@ func TestGuestsTakeNoAnswers_OthersWaitUntilThereIsRoom(t *testing.T) {
 		want("30 MiB, once the first is acknowledged", c30, true)
 		again := put(a, 2, 55*mib)
 		want("55 MiB more", again, false)
-		b.Abort()
-		c.Abort()
+		b.Abort(nil)
+		c.Abort(nil)
 		want("55 MiB, once the others are gone", again, true)
-		a.Abort()
+		a.Abort(nil)
 		var loading int
 		if err := second.Await(t.Context(), &loading, 100*mib); err != nil || loading != roomOfSocket {
 			t.Errorf("an answer that is larger than the room: %v, %d bytes", err, loading)
@@ -102,7 +103,7 @@ func TestGuestTakesNothing_SessionEndsForAnotherThatWaits(t *testing.T) {
 		if len(ended) > 0 {
 			t.Errorf("%v ended, and nobody waited", ended)
 		}
-		busy.Acknowledged(guestStep)
+		busy.Took(guestStep)
 		begin := time.Now()
 		if err := waits.Await(t.Context(), &wanted, 30*mib); err != nil {
 			t.Error(err)
@@ -117,4 +118,91 @@ func TestGuestTakesNothing_SessionEndsForAnotherThatWaits(t *testing.T) {
 			t.Errorf("without room: %v, %d bytes taken", err, more)
 		}
 	})
+}
+
+// TestGuestTakesLongAnswerSlowly_SessionGoesOnWhileAnotherWaits checks that a guest which takes a long answer
+// at a steady pace keeps its session, although it acknowledges nothing before it has all, and that one
+// which stops, or takes only short answers afterwards, does not.
+func TestGuestTakesLongAnswerSlowly_SessionGoesOnWhileAnotherWaits(t *testing.T) {
+	const size, perSecond = 40 * mib, guestStep / 10
+	for name, test := range map[string]struct {
+		fast, slow int // bytes that the guest takes at 1 MiB/s, then perSecond
+		short      bool
+		stays      bool
+	}{
+		"fast":                       {fast: size, stays: true},
+		"slow":                       {slow: 2 * mib, fast: size - 2*mib, stays: true},
+		"stops":                      {fast: size / 2},
+		"takes only short ones then": {fast: size, short: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var room Room
+				ours, theirs := net.Pipe()
+				ended := make(chan struct{}, 10)
+				g := room.Join("a", func() { ended <- struct{}{} })
+				o := New(ours, true, nil)
+				o.Bound(g)
+				ran := make(chan error, 1)
+				ctx, cancel := context.WithCancel(t.Context())
+				go func() { ran <- o.Run() }()
+				defer func() {
+					cancel()
+					o.Abort(nil)
+					theirs.Close()
+					<-ran
+				}()
+				if err := o.Put(t.Context(), Answer{N: 1, Line: make([]byte, size), Work: true}, nil); err != nil {
+					t.Fatal(err)
+				}
+				var wanted int
+				waited := make(chan error, 1)
+				go func() { waited <- room.Join("a", nil).Await(ctx, &wanted, 60*mib) }()
+				take := func(bytes, perSecond int) {
+					for ; bytes > 0; bytes -= perSecond {
+						if _, err := io.ReadFull(theirs, make([]byte, min(bytes, perSecond))); err != nil {
+							t.Fatal(err)
+						}
+						time.Sleep(time.Second)
+					}
+				}
+				take(test.slow, perSecond)
+				take(test.fast, mib)
+				synctest.Wait()
+				if n := len(ended); n > 0 {
+					t.Fatal("the session ended while the guest took its answer")
+				}
+				if test.stays {
+					o.Acknowledge(1)
+					if err := <-waited; err != nil {
+						t.Error(err)
+					}
+				}
+				for seconds := 0; !test.stays && len(ended) == 0; seconds++ {
+					if seconds > int((guestWait+lookAgain)/time.Second) {
+						t.Fatal("the session goes on")
+					}
+					if test.short {
+						o.Requeue([]Answer{{N: 2, Line: make([]byte, perSecond)}})
+						take(perSecond, perSecond)
+					} else {
+						time.Sleep(time.Second)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestGuestLosesConnection_ItsAnswersKeepTheirRoom checks that the room of unacknowledged answers is never free
+// while they go over from an outbox to what keeps them.
+func TestGuestLosesConnection_ItsAnswersKeepTheirRoom(t *testing.T) {
+	var room Room
+	o, g := guestBox(t, &room, "a", nil)
+	kept := 5 * mib
+	g.Force(new(int), kept)
+	o.Requeue([]Answer{{N: 1, Line: make([]byte, 10*mib)}, {N: 2, Line: make([]byte, 20*mib)}})
+	if left := o.Abort(&kept); len(left) != 2 || kept != 35*mib || room.taken != kept {
+		t.Errorf("%d answers, %d bytes for them, %d taken", len(left), kept, room.taken)
+	}
 }

@@ -147,6 +147,7 @@ func (o *Outbox) writeNow() {
 		}
 		o.mu.Lock()
 		o.bytes -= n
+		o.tookLocked(n)
 		rest := batch[n:]
 		o.torn = len(rest) > 0 && (o.torn || n > 0)
 		if len(rest) > 0 && o.state != aborted {
@@ -166,17 +167,24 @@ func (o *Outbox) writeNow() {
 // for [protocol.StallWindow]; it sends the client a bye for that, if it has written nothing of p.
 // Until the queue is full the client may be as slow as it likes. It takes o.mu, but not while it
 // writes.
+//
+// It gives the connection of a guest small pieces, to count what that takes of a long line.
 func (o *Outbox) sendWhole(p []byte) error {
-	atStart := true
-	for {
+	most := len(p)
+	if o.isBound() {
+		most = min(most, guestPiece)
+	}
+	for atStart := true; ; {
 		if err := o.conn.SetWriteDeadline(time.Now().Add(protocol.StallWindow)); err != nil {
 			return err
 		}
-		n, err := o.conn.Write(p)
+		n, err := o.conn.Write(p[:min(len(p), most)])
 		p = p[n:]
+		o.wrote(n)
 		switch {
-		case err == nil:
+		case err == nil && len(p) == 0:
 			return nil
+		case err == nil:
 		case !errors.Is(err, os.ErrDeadlineExceeded):
 			return err
 		case n == 0 && o.isFull() && o.quietFor() >= protocol.StallWindow:
@@ -187,6 +195,20 @@ func (o *Outbox) sendWhole(p []byte) error {
 		}
 		atStart = atStart && n == 0
 	}
+}
+
+// isBound reports whether the client is a guest. It takes o.mu.
+func (o *Outbox) isBound() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.guest != nil
+}
+
+// wrote is [Outbox.tookLocked]. It takes o.mu.
+func (o *Outbox) wrote(n int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.tookLocked(n)
 }
 
 // isTorn reports whether a part was written of the line that is being written. It takes o.mu.
