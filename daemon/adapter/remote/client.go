@@ -66,6 +66,9 @@ type Client struct {
 	hello []byte  // the initialize that the session began with, or nil; guarded by mu
 	ready []byte  // the notification after it, or nil; guarded by mu
 
+	// The last session that took a message, or a request, with its version in the header, by its era. Guarded by mu.
+	takenIn, answeredIn int
+
 	untaken []string // versions that the server has agreed to and takes in no header; guarded by mu
 
 	tools map[string][]mirrored // arguments in headers, by name of the tool; guarded by mu

@@ -3,6 +3,7 @@ package remote
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"io"
 	"net/http"
 )
@@ -22,21 +23,35 @@ const maxLook = 64
 
 // formOf returns the form of a body. The type of its content is wrong with some servers, or missing. So the first
 // characters decide where they are clear, and else the type. They can be read again. isDeclared reports whether
-// the type is one of those that answers may have.
-func formOf(kind string, resp *http.Response) (f form, isDeclared bool) {
+// the type is one of those that answers may have. If the body broke off before it showed its form, err says how.
+func formOf(kind string, resp *http.Response) (f form, isDeclared bool, err error) {
 	declared := map[string]form{"application/json": asOneText, "text/event-stream": asStream}[kind]
 	in := bufio.NewReader(resp.Body)
 	resp.Body = readAgain{in, resp.Body}
 	for n := 1; n <= maxLook; n++ {
 		b, err := in.Peek(n)
 		if f, sure := begins(b); sure {
-			return f, declared != asNeither
+			return f, declared != asNeither, nil
 		}
-		if err != nil || declared == asStream && !mayBeJSON(b) {
+		if err != nil {
+			return declared, declared != asNeither, cutOff(err, b, resp)
+		}
+		if declared == asStream && !mayBeJSON(b) {
 			break
 		}
 	}
-	return declared, declared != asNeither
+	return declared, declared != asNeither, nil
+}
+
+// cutOff returns err, with which a body has ended behind the bytes b, or nil if that is its own end.
+func cutOff(err error, b []byte, resp *http.Response) error {
+	switch {
+	case !errors.Is(err, io.EOF):
+		return err
+	case mayBeJSON(b) && endsWithConnection(resp):
+		return io.ErrUnexpectedEOF
+	}
+	return nil
 }
 
 // begins returns the form of a body with these first bytes, if they show it.

@@ -253,16 +253,25 @@ func (c *Client) exchange(ctx context.Context, m *message, s session, emit Emit,
 		return nil
 	}
 	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
-	switch form, isDeclared := formOf(kind, resp); {
-	case form == asOneText && isDeclared:
-		return c.body(ctx, m, s, resp, emit)
+	switch form, isDeclared, err := formOf(kind, resp); {
 	case form == asOneText:
+		text, err := c.body(ctx, m, resp)
+		if err != nil {
+			return err
+		}
+		if isDeclared {
+			return c.oneText(m, s, text, emit)
+		}
 		var lines [][]byte // only the answer among them shows that these are messages
-		if err := c.body(ctx, m, s, resp, func(line []byte) error {
+		err = c.oneText(m, s, text, func(line []byte) error {
 			lines = append(lines, bytes.Clone(line))
 			return nil
-		}); err != nil {
+		})
+		if _, isSenseless := errors.AsType[*fault.Record](err); isSenseless {
 			break
+		}
+		if err != nil {
+			return err
 		}
 		for _, line := range lines {
 			if err := emit(line); err != nil {
@@ -272,6 +281,8 @@ func (c *Client) exchange(ctx context.Context, m *message, s session, emit Emit,
 		return nil
 	case form == asStream:
 		return c.stream(ctx, m, s, resp.Body, emit)
+	case err != nil:
+		return c.broken(ctx, m, true, err)
 	}
 	return c.senseless(m, fmt.Sprintf("its answer is neither JSON nor an event stream (status %d, type %.40q)",
 		resp.StatusCode, kind))
@@ -287,16 +298,26 @@ var errTold = errors.New("answered")
 // A 400 that looks like a lost session (see [isSessionRefusal]) is believed until a message
 // gets it in a session that has only just begun: then it is what this server answers to bad
 // requests, and is passed on from then on.
+//
+// A 404 means a lost session. If its body has the id of the request, it may be what the request itself came to, such
+// as a file that is missing: then it is a doubt.
 func (c *Client) status(m *message, s session, resp *http.Response, isSent bool, emit Emit) error {
 	code := resp.StatusCode
 	if code >= 200 && code < 300 {
+		c.taken(m, s)
 		return nil
 	}
-	if code == http.StatusNotFound && s.id != "" && m.version == "" {
+	text := ownAnswer(m, resp, errorText(resp))
+	var line []byte
+	isOwn := false
+	if speaks(code) && m.Kind == jsonrpc.Request {
+		line, isOwn = c.errorBody(m, code, text)
+	}
+	isMissing := code == http.StatusNotFound && s.id != "" && m.version == ""
+	if isMissing && !isOwn {
 		return errGone
 	}
-	text := ownAnswer(m, resp, errorText(resp))
-	if next := c.otherVersion(m, s, code, text); next != "" {
+	if next := c.otherVersion(m, s, code, text, isOwn); next != "" {
 		return &versionError{s.version, next, c.refused(m, resp, text, isSent)}
 	}
 	if code == http.StatusBadRequest && s.id != "" && m.version == "" && isSessionRefusal(text) &&
@@ -306,13 +327,9 @@ func (c *Client) status(m *message, s session, resp *http.Response, isSent bool,
 		}
 		c.answers400.Store(true)
 	}
-	var line []byte
-	isOwn := false
-	if speaks(code) && m.Kind == jsonrpc.Request {
-		line, isOwn = c.errorBody(m, code, text)
-	}
 	may, unhandled := doubts(code, text)
-	if may && !isOwn && mayBeLost(m, s) && (code != http.StatusBadRequest || !c.answers400.Load()) {
+	unhandled = unhandled || isMissing && speaksOfSession(m, line)
+	if may && (!isOwn || isMissing) && mayBeLost(m, s) && (code != http.StatusBadRequest || !c.answers400.Load()) {
 		return &doubt{unhandled, line, c.refused(m, resp, text, isSent)}
 	}
 	if line != nil {
@@ -401,17 +418,21 @@ func isNobodys(id jsonrpc.ID) bool {
 	return id == nil || string(id) == `"server-error"` || string(id) == `""`
 }
 
-// body reads an answer that is one JSON text: the answer to m, or an array that
-// contains it. If the connection breaks behind a whole answer, nothing is lost.
-func (c *Client) body(ctx context.Context, m *message, s session, resp *http.Response, emit Emit) error {
+// body reads an answer that is one JSON text. If the connection breaks behind the whole of it, nothing is lost.
+func (c *Client) body(ctx context.Context, m *message, resp *http.Response) ([]byte, error) {
 	text, err := io.ReadAll(io.LimitReader(resp.Body, int64(c.o.MaxMessage)+1))
 	if len(text) > c.o.MaxMessage {
-		return c.tooLarge(m)
-	}
-	if (err != nil || endsWithConnection(resp)) && !json.Valid(bytes.TrimPrefix(text, bom)) {
-		return c.broken(ctx, m, true, cmp.Or(err, io.ErrUnexpectedEOF))
+		return nil, c.tooLarge(m)
 	}
 	text = bytes.TrimPrefix(text, bom)
+	if (err != nil || endsWithConnection(resp)) && !json.Valid(text) {
+		return nil, c.broken(ctx, m, true, cmp.Or(err, io.ErrUnexpectedEOF))
+	}
+	return text, nil
+}
+
+// oneText passes on a JSON text: the answer to m, or an array that contains it. A fault means that it makes no sense.
+func (c *Client) oneText(m *message, s session, text []byte, emit Emit) error {
 	answered, err := c.deliver(m, text, emit)
 	if bad, ok := errors.AsType[badMessageError](err); ok {
 		return c.doubtful(m, s, c.senseless(m, string(bad)))

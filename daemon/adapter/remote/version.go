@@ -29,9 +29,12 @@ func (v *versionError) Error() string { return v.err.Error() }
 func (v *versionError) Unwrap() error { return v.err }
 
 // otherVersion returns the version that is to be spoken instead, if an answer to m in session s refuses the version
-// in its header, and else "". No version is tried twice.
-func (c *Client) otherVersion(m *message, s session, code int, text []byte) string {
-	if code != http.StatusBadRequest || m.version != "" || m.Method == mcp.Initialize || s.version < versionHeaderSince {
+// in its header, and else "". No version is tried twice. isOwn says that the answer has the id of m: then the server
+// has read m, and may have carried it out, whatever its words are. Nor are the words about the header's version if
+// the session has taken that before. Some servers take it in each notification, since they do not look: that counts
+// only for what must not be sent twice.
+func (c *Client) otherVersion(m *message, s session, code int, text []byte, isOwn bool) string {
+	if code != http.StatusBadRequest || isOwn || !hasVersionHeader(m, s) {
 		return ""
 	}
 	said := strings.NewReplacer("-", " ", "_", " ").Replace(strings.ToLower(string(text)))
@@ -40,6 +43,9 @@ func (c *Client) otherVersion(m *message, s session, code int, text []byte) stri
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.answeredIn == s.era || c.takenIn == s.era && !m.repeats {
+		return ""
+	}
 	for _, version := range mcp.OtherVersions(text, mcp.Legacy(), s.version) {
 		isNamed := bytes.Contains(text, []byte(version))
 		if !slices.Contains(c.untaken, version) && (isNamed || strings.Contains(said, "protocol version")) {
@@ -47,6 +53,24 @@ func (c *Client) otherVersion(m *message, s session, code int, text []byte) stri
 		}
 	}
 	return ""
+}
+
+// hasVersionHeader reports whether m names the version of session s in its header alone.
+func hasVersionHeader(m *message, s session) bool {
+	return m.version == "" && m.Method != mcp.Initialize && s.version >= versionHeaderSince
+}
+
+// taken notes that the server has taken m in session s, and so the version in its header.
+func (c *Client) taken(m *message, s session) {
+	if !hasVersionHeader(m, s) {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.takenIn = s.era
+	if m.Kind == jsonrpc.Request {
+		c.answeredIn = s.era
+	}
 }
 
 // speak has the next session begin in the version that is named instead of a refused one.

@@ -2,13 +2,19 @@ package remote
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+
+	"holdline/protocol/fault"
+	"holdline/protocol/jsonrpc"
+	"holdline/protocol/mcp"
 )
 
 // TestServerRefusesTheVersionItAgreedTo_NextCommonOne has servers that agree to a version at initialize and refuse
@@ -109,5 +115,112 @@ func TestServerRefusesTheVersionItAgreedTo_NextCommonOne(t *testing.T) {
 				t.Errorf("answers %v, %q, %v; arrived %q, want %q", readyErr, got, err, arrived, want)
 			}
 		})
+	}
+}
+
+// TestOwnErrorSpeaksOfVersions_CallIsMadeOnce has servers report the error of a tool with 400 or 404, the request's own
+// id, and words that could be about the version of MCP, or the session. The call was made, so its answer is passed
+// on, and the session stays.
+func TestOwnErrorSpeaksOfVersions_CallIsMadeOnce(t *testing.T) {
+	own := func(id, words string) string {
+		return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32000,"message":%q}}`, id, words)
+	}
+	for about, x := range map[string]struct {
+		code          int
+		kind, body    string
+		isFirst       bool // no other message has shown before that the version is right
+		isNotAnswered bool // the body is no JSON-RPC, and so a fault
+	}{
+		"another protocol":     {code: 400, kind: asJSON, body: own("7", "ssh: unsupported protocol version")},
+		"a date":               {code: 400, kind: asJSON, body: own("7", "no version of 2025-03-26")},
+		"a supported date":     {code: 400, kind: asJSON, body: own("7", "unsupported version; supported: 2025-03-26, 2024-11-05")},
+		"the id as text":       {code: 400, kind: asJSON, body: own(`"7"`, "unsupported protocol version")},
+		"an event":             {code: 400, kind: asEvents, body: "data: " + own("7", "unsupported protocol version") + "\n\n"},
+		"an array":             {code: 400, kind: asJSON, body: "[" + own("7", "unsupported protocol version") + "]"},
+		"a result":             {code: 400, kind: asJSON, body: `{"jsonrpc":"2.0","id":7,"result":{"isError":true,"content":[{"type":"text","text":"protocol version 2025-03-26"}]}}`},
+		"without a handshake":  {code: 400, kind: asJSON, body: own("7", "unsupported protocol version"), isFirst: true},
+		"a missing file":       {code: 404, kind: asJSON, body: own("7", "no such file")},
+		"a missing version":    {code: 404, kind: asJSON, body: own("7", "no version of 2025-03-26")},
+		"a session of a tool":  {code: 404, kind: asJSON, body: own("7", "the browser session is not known")},
+		"words of a gateway":   {code: 400, kind: "text/plain", body: "ssh: unsupported protocol version", isNotAnswered: true},
+		"an error for nobody":  {code: 400, kind: asJSON, body: strings.Replace(own("null", "ssh: unsupported protocol version"), "-32000", "-32600", 1)},
+		"of the Python SDK":    {code: 400, kind: asJSON, body: own(`"server-error"`, "unsupported protocol version")},
+		"JSON without version": {code: 400, kind: asJSON, body: `{"error":"no version of 2025-03-26"}`, isNotAnswered: true},
+	} {
+		t.Run(about, func(t *testing.T) {
+			var hellos, runs atomic.Int32
+			url := serve(t, func(w http.ResponseWriter, r *http.Request) {
+				if r.Method != http.MethodPost {
+					w.WriteHeader(http.StatusMethodNotAllowed)
+					return
+				}
+				b, _ := io.ReadAll(r.Body)
+				switch m, _ := jsonrpc.Parse(b); m.Method {
+				case mcp.Initialize:
+					w.Header().Set(headerSession, fmt.Sprint("s", hellos.Add(1)))
+					answer(w, asJSON, helloBack)
+				case mcp.Initialized:
+					w.WriteHeader(http.StatusAccepted)
+				case mcp.Ping:
+					answer(w, asJSON, string(jsonrpc.AppendResult(nil, m.ID, []byte("{}"))))
+				default:
+					runs.Add(1)
+					w.Header().Set("Content-Type", x.kind)
+					w.WriteHeader(x.code)
+					_, _ = io.WriteString(w, x.body)
+				}
+			})
+			c := New(Options{Name: "far", URL: url})
+			defer c.Close(t.Context())
+			if _, err := send(t, c, helloLine); err != nil {
+				t.Fatal(err)
+			}
+			if !x.isFirst {
+				if _, err := send(t, c, readyLine); err != nil {
+					t.Fatal(err)
+				}
+			}
+			got, err := send(t, c, callLine)
+			if runs.Load() != 1 || hellos.Load() != 1 {
+				t.Errorf("made %d times in %d sessions", runs.Load(), hellos.Load())
+			}
+			if x.isNotAnswered {
+				if _, ok := errors.AsType[*fault.Record](err); !ok || len(got) > 0 {
+					t.Errorf("got %q, %v", got, err)
+				}
+			} else if err != nil || len(got) != 1 {
+				t.Errorf("got %q, %v, want the server's answer", got, err)
+			}
+		})
+	}
+}
+
+// TestVersionIsRefusedAfterNotifications_NextCommonOne has a server that takes each notification, and refuses the
+// version in the header of requests. Lists and pings may be sent twice, so they find the next version.
+func TestVersionIsRefusedAfterNotifications_NextCommonOne(t *testing.T) {
+	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		b, _ := io.ReadAll(r.Body)
+		switch m, _ := jsonrpc.Parse(b); {
+		case m.Method == mcp.Initialize:
+			version, _ := mcp.String(jsonrpc.Field(m.Params, "protocolVersion"))
+			answer(w, asJSON, strings.Replace(helloBack, "2025-06-18", version, 1))
+		case m.ID == nil:
+			w.WriteHeader(http.StatusAccepted)
+		case r.Header.Get(headerVersion) != "2025-06-18":
+			w.WriteHeader(http.StatusBadRequest)
+			_, _ = io.WriteString(w, "unsupported version, use 2025-06-18")
+		default:
+			answer(w, asJSON, string(jsonrpc.AppendResult(nil, m.ID, []byte("{}"))))
+		}
+	})
+	c := New(Options{Name: "far", URL: url})
+	defer c.Close(t.Context())
+	for _, line := range []string{
+		strings.Replace(helloLine, "2025-06-18", "2025-11-25", 1), readyLine,
+		`{"jsonrpc":"2.0","id":7,"method":"tools/list"}`, callLine,
+	} {
+		if got, err := send(t, c, line); err != nil || line != readyLine && (len(got) != 1 || strings.Contains(got[0], `"error"`)) {
+			t.Errorf("%s: %q, %v", line, got, err)
+		}
 	}
 }
