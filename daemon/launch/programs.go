@@ -127,8 +127,7 @@ func (p *program) Check(ctx context.Context) (engine.Info, error) {
 	}
 	info, err := now.Check(ctx)
 	if err == nil {
-		environ, _ := now.Environ()
-		err = reachable(ctx, environ, now.row.Title)
+		err = reachable(ctx, now.Engine, now.row.Title)
 	}
 	return info, err
 }
@@ -259,8 +258,7 @@ func CheckProgram(
 	eng := row.New(withBins(cfg, environ), environ, extra)
 	info, err := eng.Check(ctx)
 	if err == nil {
-		environ, _ := eng.Environ()
-		err = reachable(ctx, environ, row.Title)
+		err = reachable(ctx, eng, row.Title)
 	}
 	return info, engine.NameLacking(err, eng, logins)
 }

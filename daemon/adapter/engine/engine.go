@@ -89,6 +89,14 @@ type Engine interface {
 	NewRun(req Request, info Info) Run
 }
 
+// Route is how a program reaches its API, as far as that is known. Engines that know it have a method Route.
+type Route struct {
+	Environ []string // of a run
+	Address string   // name of the variable that has the address of the API; "" if the program knows it
+	Hosts   []string // of the API if Address is ""; nil if they are not known
+	Proxies []string // names of variables of proxies, of which the first that is set counts
+}
+
 // Request is what a program is asked to do. The daemon has checked it and resolved its
 // paths.
 type Request struct {

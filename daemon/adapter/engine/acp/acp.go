@@ -67,6 +67,25 @@ func (a *Agent) Environ() (environ, configured []string) { return a.env, engine.
 // Without returns nil: which variables log an agent in is not known.
 func (a *Agent) Without([]string) []string { return nil }
 
+// Route returns how a run reaches its API. Which variables an agent reads is not known: the address counts if the
+// configuration gives the agent exactly one, and no proxy may be in between.
+func (a *Agent) Route() engine.Route {
+	r := engine.Route{Environ: a.env}
+	for _, kv := range a.env {
+		if name, value, _ := strings.Cut(kv, "="); command.Network.Has(name) && value != "" &&
+			strings.HasSuffix(strings.ToLower(name), "_proxy") && !strings.EqualFold(name, "NO_PROXY") {
+			return r
+		}
+	}
+	names := slices.DeleteFunc(engine.Names(a.opt.Extra), func(name string) bool {
+		return !strings.HasSuffix(name, "_BASE_URL") || command.Variable(a.env, name) == ""
+	})
+	if slices.Sort(names); len(slices.Compact(names)) == 1 {
+		r.Address = names[0]
+	}
+	return r
+}
+
 // Check looks for the program, and for the files of its login. It does not start the agent, so
 // it does not know the agent's version. The error is a [*fault.Record].
 func (a *Agent) Check(context.Context) (engine.Info, error) {

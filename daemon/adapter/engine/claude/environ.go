@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"holdline/daemon/adapter/engine"
 	"holdline/daemon/command"
 	"holdline/daemon/program"
 )
@@ -62,4 +63,30 @@ func credentialed(env []string) bool {
 		}
 	}
 	return false
+}
+
+// Route returns how a run reaches its API. With a cloud the address is that for the cloud.
+func (c *Claude) Route() engine.Route {
+	r := engine.Route{
+		Environ: c.environment(c.login().env),
+		Proxies: []string{"https_proxy", "HTTPS_PROXY", "http_proxy", "HTTP_PROXY"},
+	}
+	var clouds []string
+	for _, kv := range r.Environ {
+		name, value, _ := strings.Cut(kv, "=")
+		cloud, isSwitch := strings.CutPrefix(name, "CLAUDE_CODE_USE_")
+		if isSwitch && slices.Contains(yes, strings.ToLower(strings.TrimSpace(value))) {
+			clouds = append(clouds, cloud)
+		}
+	}
+	switch len(clouds) {
+	case 0:
+		r.Address, r.Hosts = "ANTHROPIC_BASE_URL", []string{"api.anthropic.com"}
+	case 1:
+		r.Address = "ANTHROPIC_" + clouds[0] + "_BASE_URL"
+	}
+	if command.Variable(r.Environ, r.Address) == "" {
+		r.Address = ""
+	}
+	return r
 }

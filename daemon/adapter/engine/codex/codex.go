@@ -110,6 +110,24 @@ func (c *Codex) Without(names []string) []string {
 	})
 }
 
+// Route returns how a run reaches its API. The settings may name another provider, or another address.
+func (c *Codex) Route() engine.Route {
+	const address = "OPENAI_BASE_URL"
+	r := engine.Route{Environ: c.env, Hosts: []string{"api.openai.com", "chatgpt.com"}}
+	switch settings := strings.Join(c.opt.Config, "\n"); {
+	case strings.Contains(settings, "model_provider"), strings.Contains(settings, "base_url"):
+		r.Hosts = nil
+		return r // nor is it known which proxy is that of its address
+	case command.Variable(c.env, address) != "":
+		r.Address = address
+	}
+	r.Proxies = []string{"HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"}
+	if strings.HasPrefix(strings.ToLower(command.Variable(c.env, address)), "http:") {
+		r.Proxies = []string{"HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"}
+	}
+	return r
+}
+
 // Options of the program.
 const (
 	optSandbox = "--sandbox"
