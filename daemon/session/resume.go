@@ -305,7 +305,8 @@ func (s *session) replayed(ctx context.Context, c *protocol.Control, l bulk.Line
 			}
 		}
 	case msg.Method == mcp.Subscribe:
-		if params, err := mcp.ParseParams(msg.Params); err == nil {
+		// A session holds the names of its subscriptions, so those of a replay have the same bounds.
+		if params, err := mcp.ParseParams(msg.Params); err == nil && params.CheckNames(&msg) == nil {
 			s.subscribeAgain(ctx, &request{n: n, msg: msg, params: params, standing: true}, calls)
 		}
 	case msg.Method == mcp.SetLevel:
