@@ -40,13 +40,14 @@ func (w *damageWorld) named(t *testing.T, c damageCase, fault string) {
 	if !c.alive {
 		return
 	}
-	all := fault
+	var all strings.Builder
+	all.WriteString(fault)
 	for _, args := range [][]string{{"status"}, {"doctor"}} {
 		out, errs, _ := w.run("", args...)
-		all += out + errs
+		all.WriteString(out + errs)
 	}
 	log, _ := os.ReadFile(filepath.Join(w.stateRoot(), "logs/daemon.log"))
-	if all += string(log); !strings.Contains(all, filepath.Base(c.path)) {
+	if all.WriteString(string(log)); !strings.Contains(all.String(), filepath.Base(c.path)) {
 		t.Errorf("nothing names %s: %.600s", c.path, fault)
 	}
 }

@@ -125,15 +125,16 @@ func (p *place) greedy(t *testing.T, guests, calls, size int) (conns []net.Conn)
 		}
 		t.Cleanup(func() { c.Close() })
 		conns = append(conns, c)
-		lines := fmt.Sprintf(`{"holdline":1,"role":"mcp","session":"01234567-89ab-cdef-0123-%012d"}`+"\n"+
+		var lines strings.Builder
+		fmt.Fprintf(&lines, `{"holdline":1,"role":"mcp","session":"01234567-89ab-cdef-0123-%012d"}`+"\n"+
 			`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},`+
 			`"clientInfo":{"name":"greedy","version":"1"}}}`+"\n"+
 			`{"jsonrpc":"2.0","method":"notifications/initialized"}`+"\n", i)
 		for n := range calls {
-			lines += fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"docs__big",`+
+			fmt.Fprintf(&lines, `{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"docs__big",`+
 				`"arguments":{"token":"greedy","bytes":%d}}}`+"\n", n+2, size)
 		}
-		if _, err := io.WriteString(c, lines); err != nil {
+		if _, err := io.WriteString(c, lines.String()); err != nil {
 			t.Fatal(err)
 		}
 	}
