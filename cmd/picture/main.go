@@ -139,33 +139,44 @@ func draw(scenes []scene) []byte {
 			fmt.Fprintf(&scroll, "%s{transform:translateY(-%dpx)}", percent(s.at), up*lineHeight)
 		}
 	}
-	width, height := textWidth+2*margin, titleBar+rows*lineHeight+margin
 	var b bytes.Buffer
-	fmt.Fprintf(&b, head, width, height, fontSize, total, up*lineHeight, total, scroll.String(), appear.String(),
-		width, height, margin, titleBar, textWidth, rows*lineHeight)
+	b.WriteString(window(rows, "make demo in a terminal: the daemon is killed, and both agents get their answers",
+		"the output of make demo", fmt.Sprintf(motion, total, up*lineHeight, total, scroll.String(), appear.String())))
+	fmt.Fprintf(&b, "<svg x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\"><g class=\"rows\">\n",
+		margin, titleBar, textWidth, rows*lineHeight)
 	b.Write(text.Bytes())
 	b.WriteString("</g></svg>\n</svg>\n")
 	return b.Bytes()
 }
 
-// head is the picture up to the first line of text. The terminal is dark on any page.
-const head = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img" xml:space="preserve" ` +
-	`aria-label="make demo in a terminal: the daemon is killed, and both agents get their answers">
-<!-- Made by make picture from the output of make demo. -->
-<style>
-text{font:%dpx ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono",monospace;fill:#c9d1d9;white-space:pre}
+// font is what all text of a picture has. The size is in pixels.
+const font = `text{font:%dpx ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono",monospace;white-space:pre}
+`
+
+// motion is the style of the lines that appear and scroll.
+const motion = `text{fill:#c9d1d9}
 .s{animation:%.2fs step-end infinite}
 .rows{transform:translateY(-%dpx);animation:scroll %.2fs step-end infinite}
 @keyframes scroll{0%%{transform:none}%s}
 .c{fill:#f0f6fc;font-weight:bold}.k{fill:#ff7b72;font-weight:bold}.g{fill:#7ee787}.d{fill:#8b949e}
 .a{fill:#79c0ff}.b{fill:#d2a8ff}.w{fill:#ffa657}
 %s@media(prefers-reduced-motion:reduce){.s,.rows{animation:none}}
-</style>
-<rect width="%d" height="%d" rx="10" fill="#0d1117" stroke="#30363d"/>
-<circle cx="20" cy="17" r="6" fill="#ff5f57"/><circle cx="40" cy="17" r="6" fill="#febc2e"/>` +
-	`<circle cx="60" cy="17" r="6" fill="#28c840"/>
-<svg x="%d" y="%d" width="%d" height="%d"><g class="rows">
 `
+
+// window returns a picture up to the text: a window with that many lines, what it shows in words, from what it
+// is made, and its style besides the font. The window is dark on any page.
+func window(lines int, shows, source, style string) string {
+	width, height := textWidth+2*margin, titleBar+lines*lineHeight+margin
+	return fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img" xml:space="preserve" `+
+		`aria-label="%s">
+<!-- Made by make picture from %s. -->
+<style>
+`+font+`%s</style>
+<rect width="%[1]d" height="%[2]d" rx="10" fill="#0d1117" stroke="#30363d"/>
+<circle cx="20" cy="17" r="6" fill="#ff5f57"/><circle cx="40" cy="17" r="6" fill="#febc2e"/>`+
+		`<circle cx="60" cy="17" r="6" fill="#28c840"/>
+`, width, height, shows, source, fontSize, style)
+}
 
 // paints has the colours of what stands in a line, by classes of the style. The first that
 // matches a place wins.

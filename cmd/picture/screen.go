@@ -36,8 +36,9 @@ func drawScreen(in io.Reader, out io.Writer) error {
 		return fmt.Errorf("the screen is empty after %d bytes", len(sent))
 	}
 	var b bytes.Buffer
-	width, height := textWidth+2*margin, titleBar+screenLines*lineHeight+margin
-	fmt.Fprintf(&b, screenHead, width, height, fontSize, width, height, margin, titleBar)
+	b.WriteString(window(screenLines, "holdline top in a terminal: agents, servers, consults and events",
+		"the screen of holdline top", ""))
+	fmt.Fprintf(&b, "<g transform=\"translate(%d %d)\" fill=\"#c9d1d9\">\n", margin, titleBar)
 	cell := float64(textWidth) / screenColumns
 	for y := range screenLines {
 		for x := 0; x < screenColumns; {
@@ -108,16 +109,3 @@ func hex(c color.Color) string {
 	r, g, b, _ := c.RGBA()
 	return fmt.Sprintf("#%02x%02x%02x", r>>8, g>>8, b>>8)
 }
-
-// screenHead is the picture up to the first line of text. The terminal is dark on any page.
-const screenHead = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img" xml:space="preserve" ` +
-	`aria-label="holdline top in a terminal: agents, servers, consults and events">
-<!-- Made by make picture from the screen of holdline top. -->
-<style>
-text{font:%dpx ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono",monospace;white-space:pre}
-</style>
-<rect width="%d" height="%d" rx="10" fill="#0d1117" stroke="#30363d"/>
-<circle cx="20" cy="17" r="6" fill="#ff5f57"/><circle cx="40" cy="17" r="6" fill="#febc2e"/>` +
-	`<circle cx="60" cy="17" r="6" fill="#28c840"/>
-<g transform="translate(%d %d)" fill="#c9d1d9">
-`

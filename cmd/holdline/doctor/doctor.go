@@ -154,9 +154,10 @@ func checkConfiguration(o Options) Finding {
 	f := Finding{Check: "configuration", State: OK, What: o.Config}
 	if o.ConfigErr != nil {
 		why := "no daemon starts with it; one that runs goes on with the configuration before it"
-		if _, err := os.Stat(configfile.CopyPath(o.StateDir, o.Config)); err == nil {
+		good := configfile.CopyPath(o.StateDir, o.Config)
+		if _, err := os.Stat(good); err == nil {
 			why = "a daemon that runs goes on with the configuration before it, and one that starts serves by the copy of " +
-				"the file's last good state, " + configfile.CopyPath(o.StateDir, o.Config)
+				"the file's last good state, " + good
 		}
 		return f.with(Problem, o.ConfigErr.Error(), why, "correct the file; a running daemon reads it by itself")
 	}

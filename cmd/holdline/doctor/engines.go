@@ -23,6 +23,7 @@ func (o *Options) checkEngines(ask func(engine string) (control.CheckAnswer, err
 	if o.Loaded != nil {
 		consults = o.Loaded.Consult
 	}
+	level := cmp.Or(consults.Level, "read") // of consults that ask for none
 	for _, e := range engines.List(&consults) {
 		check, err := ask(e.Name)
 		if err != nil {
@@ -33,9 +34,9 @@ func (o *Options) checkEngines(ask func(engine string) (control.CheckAnswer, err
 		found = append(found, judgeEngine(e, check, seenBy, o.Environ))
 		if e.Name == engines.BuiltIn[0].Name {
 			found = append(found, checkLandlock(), o.checkConfinement(), o.checkLimits())
-			found = append(found, checkLevels("consult", cmp.Or(consults.Level, "read"), check)...)
+			found = append(found, checkLevels("consult", level, check)...)
 		} else {
-			found = append(found, checkLevels(e.Name, cmp.Or(consults.Level, "read"), check)...)
+			found = append(found, checkLevels(e.Name, level, check)...)
 		}
 	}
 	return found
