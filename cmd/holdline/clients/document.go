@@ -130,16 +130,19 @@ func (e *Entry) StartsHoldline() (server string, ok bool) {
 	if !proxy && !slices.Contains(words, "mcp-stdio") {
 		return "", false
 	}
-	for i, word := range words {
-		name, long := strings.CutPrefix(word, "--server=")
-		switch {
-		case long:
-			server = name
-		case word == "--server" && i+1 < len(words):
-			server = words[i+1]
+	return strings.Trim(FlagValue(words, "--server"), `"'`), true
+}
+
+// FlagValue returns the last value of a flag among the arguments of a program; "" if it is not given.
+func FlagValue(args []string, flag string) (value string) {
+	for i, arg := range args {
+		if text, long := strings.CutPrefix(arg, flag+"="); long {
+			value = text
+		} else if arg == flag && i+1 < len(args) {
+			value = args[i+1]
 		}
 	}
-	return strings.Trim(server, `"'`), true
+	return value
 }
 
 // describing are the keys of an entry that say what the server is. Once holdline

@@ -19,9 +19,9 @@ func (o *Options) isElsewhere(c *clients.Client, e *clients.Entry) bool {
 	}
 	switch {
 	case !isProxy(program) && program != o.Command,
-		flagValue(args, "--guest") != "",
-		!slices.Contains([]string{"", o.Getenv("HOLDLINE_SOCKET")}, flagValue(args, "--socket")),
-		!slices.Contains([]string{"", o.Config}, flagValue(args, "--config")):
+		clients.FlagValue(args, "--guest") != "",
+		!slices.Contains([]string{"", o.Getenv("HOLDLINE_SOCKET")}, clients.FlagValue(args, "--socket")),
+		!slices.Contains([]string{"", o.Config}, clients.FlagValue(args, "--config")):
 		return true
 	}
 	env := map[string]any{}
@@ -46,16 +46,4 @@ func (o *Options) isElsewhere(c *clients.Client, e *clients.Entry) bool {
 func isProxy(program string) bool {
 	name := filepath.Base(program)
 	return name == "holdline" || name == "holdline-stdio"
-}
-
-// flagValue returns the last value of a flag; "" if it is not given.
-func flagValue(args []string, flag string) (value string) {
-	for i, arg := range args {
-		if text, long := strings.CutPrefix(arg, flag+"="); long {
-			value = text
-		} else if arg == flag && i+1 < len(args) {
-			value = args[i+1]
-		}
-	}
-	return value
 }
