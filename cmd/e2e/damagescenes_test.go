@@ -269,17 +269,26 @@ func aTask(t *testing.T) *damageWorld {
 	return w
 }
 
-// aQuestion is a world in which a call waits for what the user says to a question of its server.
-func aQuestion(t *testing.T) *damageWorld {
+// aWorldWithTools is a world whose agent has called the server tools, which has that scope, and has a call of
+// another server in flight. Its worker is that of tools.
+func aWorldWithTools(t *testing.T, scope string) (*damageWorld, beside) {
 	t.Helper()
 	p := newPlace(t).login().faults()
 	p.configure(map[string]any{
-		"tools": p.toolsEntry(hosting{"scope": "session"}), "m": p.toolsEntry(hosting{"scope": "shared"}),
+		"tools": p.toolsEntry(hosting{"scope": scope}), "m": p.toolsEntry(hosting{"scope": "shared"}),
 	})
 	a := p.agent().shake()
 	a.wait(a.call("tools__look", map[string]any{"token": "first"}))
 	w := &damageWorld{place: p, a: a, old: p.contentsOfState(t)}
-	m := p.withCall(a)
+	w.worker = func(t *testing.T) { t.Helper(); p.killWorker(t, "stools-") }
+	return w, p.withCall(a)
+}
+
+// aQuestion is a world in which a call waits for what the user says to a question of its server.
+func aQuestion(t *testing.T) *damageWorld {
+	t.Helper()
+	w, m := aWorldWithTools(t, "session")
+	p, a := w.place, w.a
 	id := a.call("tools__ask", elicit("w"))
 	question := a.question("elicitation/create")
 	waitFor(t, "the file of the question", func() bool {
@@ -287,7 +296,6 @@ func aQuestion(t *testing.T) *damageWorld {
 		indexes, _ := filepath.Glob(filepath.Join(p.dir, "run/holdline/w/*/q.json"))
 		return len(files) == 1 && len(indexes) == 1
 	})
-	w.worker = func(t *testing.T) { t.Helper(); p.killWorker(t, "stools-") }
 	w.finish = func(t *testing.T, c damageCase) {
 		t.Helper()
 		a.accept(question)
@@ -313,21 +321,14 @@ func aQuestion(t *testing.T) *damageWorld {
 // aLongRequest is a world with two calls in flight whose requests are so long that they lie in files.
 func aLongRequest(t *testing.T) *damageWorld {
 	t.Helper()
-	p := newPlace(t).login().faults()
-	p.configure(map[string]any{
-		"tools": p.toolsEntry(hosting{"scope": "shared"}), "m": p.toolsEntry(hosting{"scope": "shared"}),
-	})
-	a := p.agent().shake()
-	a.wait(a.call("tools__look", map[string]any{"token": "first"}))
-	w := &damageWorld{place: p, a: a, old: p.contentsOfState(t)}
-	m := p.withCall(a)
+	w, m := aWorldWithTools(t, "shared")
+	p, a := w.place, w.a
 	long := func(tool, token string) int {
 		return a.call(tool, map[string]any{"token": token, "until": p.latch(token), "pad": strings.Repeat("x", 2<<20)})
 	}
 	effect, look := long("tools__effect", "e"), long("tools__look", "l")
 	p.untilEffect("begin e")
 	p.untilEffect("look l")
-	w.worker = func(t *testing.T) { t.Helper(); p.killWorker(t, "stools-") }
 	w.finish = func(t *testing.T, c damageCase) {
 		t.Helper()
 		for _, token := range []string{"e", "l", "u"} {
