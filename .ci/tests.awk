@@ -84,15 +84,36 @@ function groups(   i, reason, name, key) {
 	}
 }
 
-# wrapped prints the names of a reason in lines of at most 100 columns.
+# alike reports whether two reasons have the same tests, with as many cases each.
+function alike(a, b,   parts, rest, i, k) {
+	k = split(substr(list[a], 2), parts, SUBSEP)
+	if (k != split(substr(list[b], 2), rest, SUBSEP)) return 0
+	for (i = 1; i <= k; i++) if (cases[a, parts[i]] != cases[b, parts[i]]) return 0
+	return 1
+}
+
+# join gives the tests that several reasons have to the first of these, with the words of all.
+function join(   i, j) {
+	for (i = 1; i <= reasons; i++) {
+		words[order[i]] = order[i]
+		for (j = 1; j < i; j++) {
+			if (gone[j] || !alike(order[j], order[i])) continue
+			words[order[j]] = words[order[j]] "; " order[i]
+			gone[i] = 1
+			break
+		}
+	}
+}
+
+# wrapped prints the names of a reason in lines of at most 120 columns.
 function wrapped(reason,   parts, i, k, line, word) {
 	k = split(substr(list[reason], 2), parts, SUBSEP)
-	line = "  " reason ":"
+	line = "  " words[reason] ":"
 	for (i = 1; i <= k; i++) {
 		word = parts[i]
 		if (cases[reason, word] > 1) word = word " (" cases[reason, word] " cases)"
 		if (i < k) word = word ","
-		if (length(line " " word) > 100) {
+		if (length(line " " word) > 120) {
 			print line
 			line = "   "
 		}
@@ -105,9 +126,10 @@ END {
 	clear()
 	flush_all()
 	groups()
+	join()
 	if (skips) {
 		printf "skipped %d test%s:\n", skips, skips == 1 ? "" : "s"
-		for (i = 1; i <= reasons; i++) wrapped(order[i])
+		for (i = 1; i <= reasons; i++) if (!gone[i]) wrapped(order[i])
 	}
 	if (bads) {
 		printf "failed %d test%s:\n", bads, bads == 1 ? "" : "s"
