@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -16,6 +15,7 @@ import (
 	"holdline/cmd/holdline/daemoncmd"
 	"holdline/cmd/holdline/importer"
 	"holdline/cmd/holdline/install"
+	"holdline/cmd/holdline/planview"
 	"holdline/cmd/holdline/setupcmd"
 	"holdline/daemon/plural"
 	"holdline/protocol/control"
@@ -120,20 +120,20 @@ func (u *uninstall) clients(in *install.Options) error {
 	}
 	switch {
 	case len(held)+len(unread) == 0 && !more:
-		setupcmd.WarnLeft(u.cmd, left)
+		planview.WarnLeft(u.cmd, left)
 		return nil
 	case u.o.keepClients && u.o.purge && more:
 		return cmdenv.WithHint(fmt.Errorf("clients still start holdline, and what their files were before the import is in %s",
 			u.look.State), "holdline uninstall --purge without --keep-clients takes their entries back first")
 	case u.o.keepClients:
 		if len(held) > 0 {
-			console.Warn(u.cmd, "these entries stay, and will not find holdline: %s", names(held))
+			console.Warn(u.cmd, "these entries stay, and will not find holdline: %s", planview.Names(held))
 		}
-		setupcmd.WarnLeft(u.cmd, unread)
+		planview.WarnLeft(u.cmd, unread)
 		return nil
 	case u.o.dryRun:
 		if len(held) > 0 {
-			console.Line(in.Out, 4, "would take back what setup did: %s", names(held))
+			console.Line(in.Out, 4, "would take back what setup did: %s", planview.Names(held))
 		}
 		if len(unread) > 0 {
 			return u.stays(in, unread, nil)
@@ -149,7 +149,7 @@ func (u *uninstall) clients(in *install.Options) error {
 	running := u.running()
 	if !u.o.yes && len(held) > 0 {
 		errs := u.cmd.ErrOrStderr()
-		console.Line(errs, 4, "These entries of your agents start holdline, and become what they were before: %s", names(held))
+		console.Line(errs, 4, "These entries of your agents start holdline, and become what they were before: %s", planview.Names(held))
 		if running != "" {
 			console.Line(errs, 4, "These agents run, and lose their servers until you restart them: %s", running)
 		}
@@ -172,15 +172,6 @@ func isElsewhere(h *importer.Held) bool { return h.Elsewhere && !h.Written }
 
 // isNotOurs reports whether an entry stays in any case.
 func isNotOurs(h importer.Held) bool { return h.Common || isElsewhere(&h) }
-
-// names returns the names of entries for people.
-func names(held []importer.Held) string {
-	var all []string
-	for _, h := range held {
-		all = append(all, h.String())
-	}
-	return strings.Map(console.Printable, strings.Join(all, ", "))
-}
 
 // running names the agents that are connected; "" if there is none, or no daemon that answers.
 func (u *uninstall) running() string {
@@ -244,7 +235,7 @@ func (u *uninstall) takeBack(in *install.Options) error {
 	}
 	left := slices.Concat(last.Left, cleared.Left, unread)
 	if len(held)+len(unread) == 0 && !more {
-		setupcmd.WarnLeft(u.cmd, left)
+		planview.WarnLeft(u.cmd, left)
 		return nil
 	}
 	err = attach.ReloadFile(u.cmd, u.proc, u.look.Config)
@@ -263,7 +254,7 @@ func (u *uninstall) stays(in *install.Options, left []importer.Left, held []impo
 	}
 	console.Line(in.Out, 4, "holdline %s installed, since agents may still start it. To remove it all the same: "+
 		"holdline uninstall --keep-clients", verb)
-	setupcmd.WarnLeft(u.cmd, slices.DeleteFunc(left, func(l importer.Left) bool { return l.Path == u.look.Config }))
+	planview.WarnLeft(u.cmd, slices.DeleteFunc(left, func(l importer.Left) bool { return l.Path == u.look.Config }))
 	for _, h := range held {
 		if !slices.ContainsFunc(left, func(l importer.Left) bool { return l.Path == h.Path && l.Key == h.Name }) {
 			console.Warn(u.cmd, "left %s", &h)

@@ -11,6 +11,7 @@ import (
 	"holdline/cmd/holdline/cmdenv"
 	"holdline/cmd/holdline/console"
 	"holdline/cmd/holdline/importer"
+	"holdline/cmd/holdline/planview"
 	"holdline/daemon/config"
 	"holdline/daemon/config/edit"
 	"holdline/daemon/plural"
@@ -69,7 +70,7 @@ func (s *serversCommand) removeServer(cmd *cobra.Command, name string, o removeO
 	}
 	if len(held) > 0 && !o.yes && console.IsTerminal(s.proc.Stdin) {
 		console.Line(cmd.ErrOrStderr(), 4, "%s start%s it: %s", plural.Count(len(held), "entry"),
-			map[bool]string{true: "s"}[len(held) == 1], entryNames(held))
+			map[bool]string{true: "s"}[len(held) == 1], planview.Names(held))
 		what := "remove these entries"
 		if o.giveBack {
 			what = "give the clients their own servers back"
@@ -102,9 +103,7 @@ func (s *serversCommand) removeServer(cmd *cobra.Command, name string, o removeO
 	if err == nil && address != "" {
 		_ = console.Say(cmd, "its login is kept; to end it: holdline servers logout --url %s", address)
 	}
-	for _, l := range done.Left {
-		console.Warn(cmd, "%s", strings.Map(console.Printable, "left "+l.Path+" "+l.Key+": "+l.Why))
-	}
+	planview.WarnLeft(cmd, done.Left)
 	if err == nil && len(done.Left) > 0 {
 		return cmdenv.ExitWith(cmdenv.ExitFailure)
 	}
@@ -128,13 +127,4 @@ func (s *serversCommand) isOtherFile() bool {
 	path, err := cmdenv.ConfigPath(s.file, s.proc.Getenv)
 	usual, uerr := cmdenv.ConfigPath("", s.proc.Getenv)
 	return err != nil || uerr != nil || path != usual && !cmdenv.SameFile(path, usual)
-}
-
-// entryNames returns the names of entries for people.
-func entryNames(held []importer.Held) string {
-	var all []string
-	for _, h := range held {
-		all = append(all, h.String())
-	}
-	return strings.Map(console.Printable, strings.Join(all, ", "))
 }

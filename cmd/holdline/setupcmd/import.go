@@ -311,21 +311,12 @@ func finishImport(
 		err = attach.ReloadFile(cmd, proc, config)
 	}
 	if !console.IsJSON(cmd) {
-		WarnLeft(cmd, done.Left)
+		planview.WarnLeft(cmd, done.Left)
 	}
 	if err != nil || len(done.Left) == 0 {
 		return err
 	}
 	return cmdenv.ExitWith(cmdenv.ExitFailure)
-}
-
-// WarnLeft prints a warning for each entry or file that an import or its undo has left as it
-// was.
-func WarnLeft(cmd *cobra.Command, left []importer.Left) {
-	for _, l := range left {
-		what := strings.TrimSpace(l.Path + " " + l.Key)
-		console.Warn(cmd, "%s", strings.Map(console.Printable, "left "+what+": "+l.Why))
-	}
 }
 
 // FoundServers returns the names of the servers that clients have, for the completion of --skip.

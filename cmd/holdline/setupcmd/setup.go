@@ -439,7 +439,7 @@ func (s *setup) takeBack(ctx context.Context, done importer.Done) error {
 		return err
 	}
 	if !console.IsJSON(s.cmd) {
-		WarnLeft(s.cmd, back.Left)
+		planview.WarnLeft(s.cmd, back.Left)
 	}
 	if len(back.Left) > 0 {
 		return fmt.Errorf("%d entries are as setup has left them", len(back.Left))
@@ -511,7 +511,7 @@ func (s *setup) finish(text string) error {
 		console.Line(out, 0, "Done: the PATH for hosted servers is captured.")
 	}
 	if done != nil && len(done.Left) > 0 {
-		WarnLeft(s.cmd, done.Left)
+		planview.WarnLeft(s.cmd, done.Left)
 		return cmdenv.ExitWith(cmdenv.ExitFailure)
 	}
 	return unreadable(s.answer.Plan)

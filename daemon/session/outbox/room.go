@@ -94,7 +94,13 @@ func (g *Guest) Leave() {
 
 // Take makes held, which says how much of the room something takes, fit its size in bytes, and returns
 // true; or false if there is no room, and changes nothing. What becomes smaller always has room.
-func (g *Guest) Take(held *int, size int) bool {
+func (g *Guest) Take(held *int, size int) bool { return g.fit(held, size, false) }
+
+// Force is [Guest.Take] for what is in memory in any case.
+func (g *Guest) Force(held *int, size int) { g.fit(held, size, true) }
+
+// fit is [Guest.Take], or [Guest.Force].
+func (g *Guest) fit(held *int, size int, force bool) bool {
 	if g == nil {
 		return true
 	}
@@ -104,26 +110,12 @@ func (g *Guest) Take(held *int, size int) bool {
 	g.room.mu.Lock()
 	defer g.room.mu.Unlock()
 	more := size - *held
-	if more > 0 && !g.fitsLocked(more) {
+	if more > 0 && !force && !g.fitsLocked(more) {
 		return false
 	}
 	g.moveLocked(more)
 	*held = size
 	return true
-}
-
-// Force is [Guest.Take] for what is in memory in any case.
-func (g *Guest) Force(held *int, size int) {
-	if g == nil {
-		return
-	}
-	if size <= freeSize {
-		size = 0
-	}
-	g.room.mu.Lock()
-	defer g.room.mu.Unlock()
-	g.moveLocked(size - *held)
-	*held = size
 }
 
 // Await is [Guest.Take] for something new, and blocks until there is room, or ctx is done: then it
