@@ -343,7 +343,7 @@ func activated(m *managed) {
 		strings.Contains(line, "<6>") {
 		m.t.Errorf("the journal's line is %q of\n%s", line, log)
 	}
-	out, _, _ := m.run("", "doctor")
+	out, _, _ := m.run("", "doctor", "-v")
 	for line := range strings.SplitSeq(out, "\n") {
 		if strings.HasPrefix(line, "problem  systemd") || strings.HasPrefix(line, "note     systemd") ||
 			strings.Contains(line, "two daemons") {
@@ -667,7 +667,7 @@ func takenOver(m *managed) {
 func loggedOut(m *managed) {
 	m.enable()
 	a := m.atWork(60, "--drain", "0s")
-	out, _, _ := m.run("", "doctor")
+	out, _, _ := m.run("", "doctor", "-v")
 	if line := lineWith(out, "lingering"); !strings.HasPrefix(line, "note") ||
 		!strings.Contains(out, "loginctl enable-linger") {
 		m.t.Errorf("doctor:\n%s", out)

@@ -121,7 +121,9 @@ func limitedUnderSystemd(m *managed) {
 	child := m.untilReady("hungry")
 	a := m.agent("--no-autostart").shake()
 	for range 3 { // it gets an error, and goes on, and so does its worker
-		x := a.wait(a.call("hungry__run", map[string]any{"command": "for i in $(seq 300); do sleep 3 & done"}))
+		x := a.wait(a.call("hungry__run", map[string]any{
+			"command": "trap 'kill $began' EXIT; for i in $(seq 300); do sleep 300 & began=\"$began $!\"; done",
+		}))
 		if got := x.text(); !strings.Contains(got, "fork") {
 			m.t.Errorf("a server that may have 200 processes started 300: %s", x.raw)
 		}

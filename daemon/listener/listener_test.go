@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	waitLimit = 20 * time.Second
+	waitLimit = 2 * time.Minute
 	greeting  = `{"holdline":1,"role":"mcp","session":"01234567-89ab-cdef-0123-456789abcdef"}`
 )
 
