@@ -16,9 +16,6 @@ import (
 // undocumented are commands of the tree that need no row in the guide.
 var undocumented = []string{"help"}
 
-// hiddenCommands are commands that are documented and not in the tree.
-var hiddenCommands = []string{"engine"}
-
 // foreignFlags are flags of other programs that the pages name alone.
 var foreignFlags = []string{"--restricted", "--replay-user-messages", "--headless", "--no-sandbox", "--ro-bind"}
 
@@ -105,9 +102,6 @@ func alternatives(words []string) [][]string {
 
 // checkCommand returns what is wrong with a command, or "".
 func checkCommand(cmd *cobra.Command, words []string) string {
-	if len(words) > 0 && slices.Contains(hiddenCommands, words[0]) {
-		return ""
-	}
 	for i := 0; i < len(words); i++ {
 		word := words[i]
 		if flag := flagPattern.FindString(word); flag != "" {

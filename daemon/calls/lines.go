@@ -21,8 +21,8 @@ var ErrDamaged = errors.New("damaged")
 // checksum of the line up to that. The checksum begins with the name of the directory: a line of
 // another directory's journal does not match.
 //
-//	{"kind":"journal","dir":"sm0-1f","dropped":0,"lines":1,"line":0,"sum":2781645031}
-//	{"write":1,"n":0,"kind":"initialize","line":1,"sum":1198021340}
+//	{"kind":"journal","dir":"sm0-1f","dropped":0,"lines":1,"line":0,"sum":3794112809}
+//	{"write":1,"n":0,"kind":"initialize","line":1,"sum":2627618025}
 const kindJournal = "journal"
 
 // checksum returns the checksum of b, which belongs to the directory with the name dir.

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"syscall"
 
+	"github.com/spf13/cobra"
+
 	"holdline/cmd/holdline/cmdenv"
 	"holdline/cmd/holdline/daemoncmd"
 	"holdline/cmd/holdline/small"
@@ -78,6 +80,27 @@ func runRemote(_ []string, proc *cmdenv.Process) error {
 		return nil
 	}
 	return fmt.Errorf("remote: %w", err)
+}
+
+// newEngineCommand returns the command engine for its help. A call that does not ask for help does not
+// come here: [runProcess] dispatches it before the tree is built.
+func newEngineCommand(proc *cmdenv.Process) *cobra.Command {
+	names := engines.Join(func(e *engines.Engine) string { return e.Name })
+	return &cobra.Command{
+		Use:   "engine NAME",
+		Short: "Run consults without the daemon, as a stdio MCP server",
+		Long: `Run consults with one program, ` + names + `, without the daemon. This is an MCP server
+on stdin and stdout with one tool, run, whose only required argument is prompt. A
+worker starts it for each consult of the daemon; any MCP client can start it, too:
+
+    holdline engine claude
+
+It keeps no answers and reads no configuration: all settings are arguments of the
+call. HOLDLINE_CLAUDE_BIN and HOLDLINE_CODEX_BIN name the programs if they are not
+on PATH.`,
+		Args: cobra.ArbitraryArgs, // runEngine checks them
+		RunE: func(_ *cobra.Command, args []string) error { return runEngine(args, proc) },
+	}
 }
 
 // runEngine is the command engine: a stdio MCP server whose one tool runs a consult

@@ -50,13 +50,13 @@ func newInstallCommand(proc *cmdenv.Process) *cobra.Command {
 	var o installOptions
 	cmd := &cobra.Command{
 		Use:   "install",
-		Short: "Install the binary, units, and the PATH for hosted servers",
+		Short: "Install the programs, units, and the PATH for hosted servers",
 		Long: `Install holdline for this user. Without a flag the command captures the PATH of your
 login shell, or of this shell if its PATH has more entries. Hosted servers and consults
 find their programs on that PATH. The first agent that connects starts the daemon;
 with --systemd (or --launchd on macOS) the service manager starts it. --bin copies this
-program and holdline-stdio, the small one beside it for proxies and workers, to
-~/.local/bin, and the units name it there.
+program to ~/.local/bin, with the two beside it: holdline-stdio, a small one for proxies
+and workers, and holdline-top. The units name it there.
 
 The command reports each step. If a step fails, it undoes the earlier ones. If you run
 it again, it changes only what is different. The file install.json in the state
@@ -69,9 +69,9 @@ After a change of your profile: holdline install --path.`,
 	f := cmd.Flags()
 	f.BoolVar(&o.systemd, "systemd", false, "write, enable and start units of systemd's user manager")
 	f.BoolVar(&o.launchd, "launchd", false, "write and load a LaunchAgent (macOS)")
-	f.BoolVar(&o.bin, "bin", false, "install this program and holdline-stdio into ~/.local/bin")
+	f.BoolVar(&o.bin, "bin", false, "install this program and the two beside it into ~/.local/bin")
 	f.BoolVar(&o.copy, "copy", false, "with --bin: as a copy (the default)")
-	f.BoolVar(&o.link, "link", false, "with --bin: as a link to where it is")
+	f.BoolVar(&o.link, "link", false, "with --bin: a link to this program, instead of copies")
 	f.BoolVar(&o.force, "force", false, "also replace files that install did not make")
 	f.BoolVar(&o.path, "path", false, "only capture the PATH again: the login shell's, or this shell's if it has more")
 	f.BoolVar(&o.dryRun, "dry-run", false, "say what would be done, and do nothing")

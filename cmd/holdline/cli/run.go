@@ -8,7 +8,7 @@
 //     before the command tree is built.
 //   - Hidden commands, which the daemon and workers start (hidden.go): worker, exec,
 //     remote, engine, login (serverscmd) and far (farside). They are dispatched early, too, and
-//     worker becomes holdline-stdio.
+//     worker becomes holdline-stdio. People may start engine; the tree has its help.
 //   - Commands for users, which [NewRoot] puts into a tree of cobra's.
 //
 // Commands for users that share much have packages of their own beside this one: servers
@@ -25,6 +25,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -58,7 +59,7 @@ func Main() int {
 	})
 }
 
-// hidden are the commands that holdline starts itself, by their names. No help shows them.
+// hidden are the commands that holdline starts itself, by their names. No help shows them, except engine.
 // Each gets the arguments behind its name.
 var hidden = map[string]func(args []string, proc *cmdenv.Process) error{
 	"worker": runWorker, "exec": runExec, "remote": runRemote, "engine": runEngine,
@@ -78,7 +79,7 @@ func runProcess(ctx context.Context, proc cmdenv.Process) int {
 		if proc.Args[0] == "statusline" && len(proc.Args) == 1 {
 			return cmdenv.Report(proc.Stderr, runStatusline(ctx, &proc))
 		}
-		if command := hidden[proc.Args[0]]; command != nil {
+		if command := hidden[proc.Args[0]]; command != nil && !asksForHelp(proc.Args[1:]) {
 			return cmdenv.Report(proc.Stderr, command(proc.Args[1:], &proc))
 		}
 	}
@@ -86,6 +87,12 @@ func runProcess(ctx context.Context, proc cmdenv.Process) int {
 		return runTree(ctx, &proc, newDaemonRoot(&proc), proc.Args)
 	}
 	return runTree(ctx, &proc, NewRoot(&proc), proc.Args)
+}
+
+// asksForHelp reports whether the arguments of a hidden command ask what it is for. The tree answers
+// that, for those that are in it.
+func asksForHelp(args []string) bool {
+	return slices.Contains(args, "--help") || slices.Contains(args, "-h")
 }
 
 // runTree runs a command of the tree at root and returns the exit code. The first SIGINT or SIGTERM
@@ -141,7 +148,8 @@ func NewRoot(proc *cmdenv.Process) *cobra.Command {
 		serverscmd.NewReloadCommand(proc), guestcmd.NewDisconnectCommand(proc), newLogsCommand(proc),
 		newUninstallCommand(proc), newVersionCommand())
 	add(groupPrograms, "Run by other programs, seldom by people:",
-		newProxyCommand(proc), daemoncmd.NewCommand(proc), newUpgradeCommand(proc), metricscmd.NewCommand(proc))
+		newProxyCommand(proc), daemoncmd.NewCommand(proc), newEngineCommand(proc), newUpgradeCommand(proc),
+		metricscmd.NewCommand(proc))
 	checkArgs(root)
 	addCompletions(root, proc)
 	return root

@@ -26,10 +26,11 @@ func newStatuslineCommand(proc *cmdenv.Process) *cobra.Command {
 
     3 agents · 7/7 ok · 1 consult · $0.42
 
-That are the connected agents, the servers that work out of all that are not stopped, the
-consults that run or wait, and what consults have cost today; the last two are left out if
-there are none. Without a daemon it prints "holdline off". It starts nothing, ignores its
-standard input, takes 200 ms at most and always exits with 0.
+These are the connected agents, the healthy servers out of all that you have not stopped,
+the consults that run or wait, and what consults have cost today. The last two are left
+out if there are none. It prints "holdline off" if no daemon runs, and "holdline busy" if
+the daemon does not answer within 200 ms. It starts nothing, ignores its standard input,
+and always exits with 0.
 
 Claude Code, in ~/.claude/settings.json:
 

@@ -38,7 +38,7 @@ func newUninstallCommand(proc *cmdenv.Process) *cobra.Command {
 		Short: "Take setup back, stop the daemon, and remove what install made",
 		Long: `Take back what setup did, so that your agents start their own servers again. Then stop
 the daemon with everything that it runs, and remove what install made: units, the
-binary, the captured PATH, and the directories that it created if they are empty. The
+programs, the captured PATH, and the directories that it created if they are empty. The
 command leaves and names files that were changed since.
 
 It names the agents that run, and asks first. Without a terminal it wants --yes, or

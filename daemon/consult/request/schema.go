@@ -22,7 +22,7 @@ func Properties() json.RawMessage {
 	"description":"opus, sonnet, haiku or a full model name. Default: the program's."},
 "effort":{"type":"string","enum":["low","medium","high","xhigh","max"],
 	"description":"How hard the model thinks. Default: the model's."},
-"max_turns":{"type":"integer","minimum":1,"maximum":1000,
+"max_turns":{"type":"integer","minimum":1,"maximum":10000,
 	"description":"At most so many turns of the model. Default: no limit."},
 "timeout_s":{"type":"number","exclusiveMinimum":0,"maximum":86400,
 	"description":"After so many seconds it is asked for its best answer so far, and ended. ` +
