@@ -384,9 +384,6 @@ func aLogin(t *testing.T) *damageWorld {
 		}
 		if c.how != "" {
 			_ = os.Remove(filepath.Join(p.dir, faultDir, faultUnread)) // the disk is repaired
-			if strings.Contains(c.path, "/secrets/") {
-				_ = os.Remove(c.path) // as its user does who reads that it cannot be read
-			}
 			p.must("servers", "logout", "far")
 			s.LogIn(t, p.logins())
 			waitFor(t, "a call after a new login", func() bool { return strings.Contains(a.echo().text(), "done") })

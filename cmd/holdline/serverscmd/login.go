@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"maps"
 	"os"
 	"slices"
@@ -335,7 +334,7 @@ func (s *serversCommand) logOutOfAddress(cmd *cobra.Command, address string) err
 	}
 	for _, id := range ids {
 		var c login.Credentials
-		if err := store.Read(id, &c); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := store.ReadWhole(id, &c); err != nil {
 			return err
 		}
 		others := s.sharing(&cfg, store, id, "")

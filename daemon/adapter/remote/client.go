@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -65,6 +66,8 @@ type Client struct {
 	now   session // guarded by mu
 	hello []byte  // the initialize that the session began with, or nil; guarded by mu
 	ready []byte  // the notification after it, or nil; guarded by mu
+
+	moved *url.URL // where the server is now, within its origin; nil for o.URL; guarded by mu
 
 	// The last session that took a message, or a request, with its version in the header, by its era. Guarded by mu.
 	takenIn, answeredIn int
@@ -137,7 +140,7 @@ func (c *Client) session() session {
 func (c *Client) begin(hello []byte) session {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.hello, c.ready, c.standing = hello, nil, map[string]json.RawMessage{}
+	c.hello, c.ready, c.standing, c.moved = hello, nil, map[string]json.RawMessage{}, nil
 	c.now = session{era: c.now.era + 1}
 	return c.now
 }
@@ -255,7 +258,7 @@ func (m *message) operation() string {
 // The user's headers are set first and those of the transport last: a configured
 // Mcp-Session-Id would break every session.
 func (c *Client) request(ctx context.Context, method string, m *message, s session) (*http.Request, error) {
-	req, err := http.NewRequestWithContext(ctx, method, c.o.URL, nil) // the body comes with each attempt
+	req, err := http.NewRequestWithContext(ctx, method, c.address(), nil) // the body comes with each attempt
 	if err != nil {
 		return nil, err
 	}

@@ -11,7 +11,8 @@
 // each message, with the handshake that the old session began with. If a request was
 // sent and its answer is lost, no one can know what the server did with it. The fault
 // is then outcome_unknown, and the caller decides whether it may ask again. The client
-// refuses redirects, since they could carry credentials elsewhere.
+// follows redirects to another path of the same origin. It refuses all others, since they
+// could carry credentials elsewhere.
 //
 // Goroutines: those of [Serve], which waits for them, and those of net/http.
 package remote

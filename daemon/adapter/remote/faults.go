@@ -135,7 +135,7 @@ func (c *Client) refused(m *message, resp *http.Response, body []byte, isSent bo
 			as, unknown = fault.OutcomeUnknown, ". Whether the server did what was asked is not known"
 		}
 		return fault.New(as, fault.Server, op,
-			"%s has moved %s (%s), and Holdline follows no redirect. If that address is right, put it "+
+			"%s has moved %s (%s), where Holdline does not follow. If that address is right, put it "+
 				"into mcpServers.%s.url%s", name, where, text, name, unknown).WithReason(fault.Rejected)
 	case code == http.StatusTooManyRequests, code == http.StatusServiceUnavailable && (!mayHaveRun || m.repeats):
 		f := fault.New(fault.ResourceExhausted, fault.Server, op, "%s takes no more requests for now (%s)", name, text)

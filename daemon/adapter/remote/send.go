@@ -166,6 +166,7 @@ func (c *Client) renewIn(ctx context.Context, old session, refusal *versionError
 		if refusal != nil {
 			c.speak(refusal)
 		}
+		c.back()
 		fresh, ready, err := c.greet(ctx, session{era: old.era + 1, renewed: true})
 		var again bool
 		if refusal, again = errors.AsType[*versionError](err); again {
@@ -228,14 +229,9 @@ func (c *Client) post(ctx context.Context, m *message, s session, emit Emit) err
 // id, or "", before it emits any part of the answer. It returns errGone if the server
 // does not know session s.
 func (c *Client) exchange(ctx context.Context, m *message, s session, emit Emit, greeted func(id string)) error {
-	req, err := c.request(ctx, http.MethodPost, m, s)
+	resp, isSent, err := c.carry(ctx, m, s)
 	if err != nil {
-		return c.strange(m, "the address or a header makes no sense")
-	}
-	// Without space behind it a message makes no sense to a server that lacks its last byte.
-	resp, isSent, err := c.do(req, bytes.TrimSpace(m.line), 0)
-	if err != nil {
-		return c.broken(ctx, m, isSent, err)
+		return err
 	}
 	defer resp.Body.Close()
 	switch err := c.status(m, s, resp, isSent, emit); {

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -168,10 +169,10 @@ func TestSendFaults(t *testing.T) {
 		},
 		{
 			"308",
-			status(308, "Location", "/other"),
+			status(308, "Location", "https://elsewhere.example/x"),
 			fault.DownstreamFailure,
 			fault.Rejected,
-			"follows no redirect",
+			"where Holdline does not follow",
 			0,
 		},
 		{"404 without a session", status(404), fault.DownstreamFailure, fault.Rejected, "answers 404 Not Found", 0},
@@ -434,6 +435,49 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 		c.now = session{version: "2025-11-25"}
 		if err := c.Listen(t.Context(), nil); err != nil {
 			t.Errorf("%d: Listen = %v", code, err)
+		}
+	}
+}
+
+// TestServerMovesWithinItsOrigin_CallIsMadeOnceThere checks that a server which is at another path of its origin gets
+// each message there, once, and the later ones of the session without a detour; and that a circle ends in a fault.
+func TestServerMovesWithinItsOrigin_CallIsMadeOnceThere(t *testing.T) {
+	for _, code := range []int{http.StatusMovedPermanently, http.StatusTemporaryRedirect, http.StatusPermanentRedirect} {
+		var saw []string
+		url := serve(t, func(w http.ResponseWriter, r *http.Request) {
+			b, _ := io.ReadAll(r.Body)
+			saw = append(saw, r.Method+" "+r.URL.RequestURI()+" "+r.Header.Get("Authorization")+" "+string(b))
+			switch {
+			case r.URL.Path == "/circle":
+				http.Redirect(w, r, "/circle?n="+strconv.Itoa(len(saw)), code)
+			case !strings.HasSuffix(r.URL.Path, "/"):
+				http.Redirect(w, r, r.URL.Path+"/?"+r.URL.RawQuery, code)
+			case string(b) == readyLine:
+				w.WriteHeader(http.StatusAccepted)
+			case string(b) == helloLine:
+				answer(w, asJSON, helloBack)
+			default:
+				answer(w, asJSON, callBack)
+			}
+		})
+		headers := map[string]string{"Authorization": "x"}
+		c := New(Options{Name: "s", URL: url + "/mcp?k=1", Headers: headers})
+		for _, line := range []string{helloLine, readyLine, callLine, helloLine} {
+			if _, err := send(t, c, line); err != nil {
+				t.Fatalf("%d: %v", code, err)
+			}
+		}
+		want := []string{
+			"POST /mcp?k=1 x " + helloLine, "POST /mcp/?k=1 x " + helloLine, "POST /mcp/?k=1 x " + readyLine,
+			"POST /mcp/?k=1 x " + callLine, "POST /mcp?k=1 x " + helloLine, "POST /mcp/?k=1 x " + helloLine,
+		}
+		if !slices.Equal(saw, want) {
+			t.Errorf("%d: the server got\n%s\nwant\n%s", code, strings.Join(saw, "\n"), strings.Join(want, "\n"))
+		}
+		saw = nil
+		_, err := send(t, New(Options{Name: "s", URL: url + "/circle", Headers: headers}), callLine)
+		if f, ok := errors.AsType[*fault.Record](err); !ok || f.Fault.Code != fault.DownstreamFailure || len(saw) != 4 {
+			t.Errorf("%d, in a circle: %v, after %q", code, err, saw)
 		}
 	}
 }

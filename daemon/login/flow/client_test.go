@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -697,6 +698,50 @@ func TestLogout(t *testing.T) {
 	}
 }
 
+// TestFileOfClientDamaged_LoginAndLogoutReplaceIt checks that a damaged file of a target's client keeps nobody from
+// a new login, and that nothing of it is left after either.
+func TestFileOfClientDamaged_LoginAndLogoutReplaceIt(t *testing.T) {
+	t.Parallel()
+	for name, configured := range map[string]bool{"configured": true, "registered": false} {
+		for what, text := range map[string]string{"empty": "", "half": `{"version":1,"id":"`, "junk": "x"} {
+			t.Run(name+", "+what, func(t *testing.T) {
+				t.Parallel()
+				dir := t.TempDir() + "/logins"
+				p := personAt(t, logintest.Start(t, logintest.Options{}), login.Open(dir, nil))
+				if configured {
+					p.Client.ClientID, p.Client.Secret = "mine", "my secret"
+					p.server.AddClient("mine", "my secret")
+				}
+				damage := func() {
+					path := filepath.Join(dir, "secrets", p.targetID()+".json")
+					err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(text), 0o600))
+					if err != nil {
+						t.Fatal(err)
+					}
+				}
+				readable := func() {
+					t.Helper()
+					if err := p.Store.ReadIfThere(p.targetID(), new(login.Credentials)); err != nil {
+						t.Error(err)
+					}
+				}
+				damage()
+				if _, err := p.run(); err != nil {
+					t.Fatal(err)
+				}
+				readable()
+				damage()
+				for _, had := range []bool{true, false} {
+					if got, err := Logout(t.Context(), p.Store, p.HTTP, p.targetID(), &p.Client); err != nil || got.Had != had {
+						t.Errorf("%v, %+v; want a login: %v", err, got, had)
+					}
+					readable()
+				}
+			})
+		}
+	}
+}
+
 // TestMachine checks what a server without a person is found to want.
 func TestMachine(t *testing.T) {
 	t.Parallel()
@@ -739,13 +784,21 @@ func TestProbe(t *testing.T) {
 	srv := newSite(t, nil)
 	srv.serve = func(w http.ResponseWriter, r *http.Request) {
 		seen = append(seen, r.Method+" "+r.Header.Get("Mcp-Session-Id")+" "+r.Header.Get("X-Team"))
+		if strings.HasSuffix(r.URL.Path, "/old") {
+			http.Redirect(w, r, "new", http.StatusTemporaryRedirect)
+		}
 		w.Header().Set("Mcp-Session-Id", "one")
 	}
-	_, err = Probe(t.Context(), login.NewClient(srv.url, "", "1"), &Server{
-		Address: srv.url, Headers: map[string]string{"X-Team": "a"},
-	})
-	if err != nil || !slices.Equal(seen, []string{"POST  a", "DELETE one a"}) {
-		t.Errorf("a session that began: %v, %q", err, seen)
+	for path, want := range map[string][]string{
+		"": {"POST  a", "DELETE one a"}, "/old": {"POST  a", "POST  a", "DELETE one a"},
+	} {
+		seen = nil
+		_, err = Probe(t.Context(), login.NewClient(srv.url, "", "1"), &Server{
+			Address: srv.url + path, Headers: map[string]string{"X-Team": "a"},
+		})
+		if err != nil || !slices.Equal(seen, want) {
+			t.Errorf("a session that began at %q: %v, %q", path, err, seen)
+		}
 	}
 }
 

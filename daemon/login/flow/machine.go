@@ -76,8 +76,13 @@ func Logout(
 		}
 	}
 	var stored login.Credentials
-	if s.Read(id, &stored) == nil && stored.Typed {
+	err = s.Read(id, &stored)
+	isDamaged := login.IsDamaged(err)
+	switch {
+	case err == nil && stored.Typed:
 		cred = &stored
+	case isDamaged && !out.Had:
+		out = LoggedOut{Had: true, Why: "the file of its client was damaged"}
 	}
 	if t.Login != "" {
 		var l login.Login
@@ -94,7 +99,7 @@ func Logout(
 			return out, err
 		}
 	}
-	if err := target.Remove(&t); err != nil || !stored.Typed {
+	if err := target.Remove(&t); err != nil || !stored.Typed && !isDamaged {
 		return out, err
 	}
 	return out, s.Remove(ctx, id, &stored)

@@ -41,8 +41,9 @@ func Probe(ctx context.Context, c *login.Client, s *Server) (*login.Challenge, e
 	if err != nil {
 		return nil, err
 	}
+	address := s.Address
 	send := func(method, body, session string) (*http.Response, error) {
-		req, err := http.NewRequestWithContext(ctx, method, s.Address, strings.NewReader(body))
+		req, err := http.NewRequestWithContext(ctx, method, address, strings.NewReader(body))
 		if err != nil {
 			return nil, errors.New("its address cannot be read")
 		}
@@ -67,6 +68,14 @@ func Probe(ctx context.Context, c *login.Client, s *Server) (*login.Challenge, e
 		return resp, nil
 	}
 	resp, err := send(http.MethodPost, fmt.Sprintf(hello, version), "")
+	for moves := 0; err == nil && moves < maxMoves; moves++ {
+		to := movedTo(resp)
+		if to == "" {
+			break
+		}
+		address = to
+		resp, err = send(http.MethodPost, fmt.Sprintf(hello, version), "")
+	}
 	switch {
 	case err != nil:
 		return nil, err
@@ -78,4 +87,19 @@ func Probe(ctx context.Context, c *login.Client, s *Server) (*login.Challenge, e
 		_, _ = send(http.MethodDelete, "", session) // a server need not know DELETE
 	}
 	return nil, nil //nolint:nilnil // it asks for nothing
+}
+
+// maxMoves bounds how often a probe is sent on to another path.
+const maxMoves = 3
+
+// movedTo returns the address of the same origin at which a server is now (301, 307, 308), or "".
+func movedTo(resp *http.Response) string {
+	switch resp.StatusCode {
+	case http.StatusMovedPermanently, http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
+		to, err := resp.Location()
+		if err == nil && to.User == nil && login.Origin(to) == login.Origin(resp.Request.URL) {
+			return to.String()
+		}
+	}
+	return ""
 }

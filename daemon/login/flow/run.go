@@ -107,7 +107,7 @@ type client struct {
 // that may fail without the person comes first.
 func Run(ctx context.Context, o *Options) (l *login.Login, fresh bool, err error) {
 	r := &run{Options: o, id: o.targetID()}
-	if err := r.load(); err != nil {
+	if err := r.load(ctx); err != nil {
 		return nil, false, err
 	}
 	// Processes read them at each renewal, and may wait for new ones.
@@ -188,12 +188,16 @@ func (o *Options) targetID() string {
 	return login.TargetID(o.Address, o.Client.ClientID, o.Client.Issuer, o.Client.Account)
 }
 
-// load reads what the store has of the target.
-func (r *run) load() error {
+// load reads what the store has of the target. It removes a damaged file of the target's client.
+func (r *run) load(ctx context.Context) error {
 	if err := r.Store.ReadWhole(r.id, &r.target); err != nil {
 		return err
 	}
-	return errors.Join(r.Store.ReadWhole(r.target.Login, &r.before), r.Store.ReadWhole(r.id, &r.stored))
+	err := r.Store.ReadIfThere(r.id, &r.stored)
+	if login.IsDamaged(err) {
+		err = r.Store.Remove(ctx, r.id, &r.stored)
+	}
+	return errors.Join(r.Store.ReadWhole(r.target.Login, &r.before), err)
 }
 
 // find fills in where to log in, and which way.
