@@ -7,6 +7,7 @@ import (
 	"image/color"
 	"io"
 	"strings"
+	"sync"
 
 	uv "github.com/charmbracelet/ultraviolet"
 	"github.com/charmbracelet/x/ansi"
@@ -27,8 +28,11 @@ func drawScreen(in io.Reader, out io.Writer) error {
 		return err
 	}
 	terminal := vt.NewEmulator(screenColumns, screenLines)
-	defer func() { _ = terminal.Close() }()
-	go func() { _, _ = io.Copy(io.Discard, terminal) }() // answers to the program's questions; ends with Close
+	var answers sync.WaitGroup // to the program's questions
+	answers.Go(func() { _, _ = io.Copy(io.Discard, terminal) })
+	defer answers.Wait()
+	// It ends the copy. Close would, too, and writes what a Read at the same time reads.
+	defer func() { _ = terminal.InputPipe().(io.Closer).Close() }()
 	if _, err := terminal.Write(sent); err != nil {
 		return err
 	}
