@@ -498,16 +498,16 @@ func (w *docWorld) configuration(text string) {
 		w.agent(args[1:]...).shake().rest()
 		return
 	}
-	var said string
+	var said strings.Builder
 	for _, form := range []string{text, `{"mcpServers":` + text + `}`} {
 		w.config(form)
 		out, errs, code := w.place.run("", "config", "check")
 		if code == exitOK {
 			return
 		}
-		said += out + errs
+		said.WriteString(out + errs)
 	}
-	w.t.Errorf("config check refuses it:\n%s", said)
+	w.t.Errorf("config check refuses it:\n%s", said.String())
 }
 
 // entryOf returns the command of an entry for Holdline in a client's file, from mcp-stdio on, or nil.

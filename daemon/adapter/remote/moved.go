@@ -36,7 +36,8 @@ func (c *Client) carry(ctx context.Context, m *message, s session) (resp *http.R
 		c.mu.Lock()
 		c.moved = to
 		c.mu.Unlock()
-		c.o.Log.InfoContext(ctx, "the server has moved to another path", "from", redact.URL(req.URL.Path), "to", redact.URL(to.Path))
+		c.o.Log.InfoContext(ctx, "the server has moved to another path",
+			"from", redact.URL(req.URL.Path), "to", redact.URL(to.Path))
 	}
 }
 
