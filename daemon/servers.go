@@ -7,6 +7,7 @@ import (
 	"holdline/daemon/hosted"
 	"holdline/daemon/hosted/asklogin"
 	"holdline/daemon/launch"
+	"holdline/daemon/leaf"
 	"holdline/daemon/place"
 	"holdline/protocol/mcp"
 )
@@ -18,6 +19,7 @@ func (d *daemon) buildServers(ctx context.Context, cfg *config.Config) error {
 		Log: d.Log, File: d.file, Env: d.env, Home: d.Home, Image: d.Image, LoginDir: d.dirs.Logins,
 		Guarded: []string{d.dirs.Root, d.place.Dir(), d.Exe},
 		Grants:  launch.NewGrants(d.place.File(place.WorkersDir)),
+		Leaves:  leaf.Open(d.dirs.Launches),
 	}
 	d.asker = d.newAsker()
 	d.servers = hosted.New(hosted.Options{

@@ -154,6 +154,7 @@ const layerMap = `
 2 daemon/envfile
 2 daemon/heap
 1 daemon/adapter/engine
+1 daemon/leaf
 1 daemon/config
 2 daemon/config/edit
 0 daemon/config/expand

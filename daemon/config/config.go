@@ -190,6 +190,8 @@ type Hosting struct {
 	Scope            string         `json:"scope"`
 	Lazy             bool           `json:"lazy"`
 	KeepAlive        time.Duration  `json:"keep_alive"`
+	Launcher         string         `json:"launcher"` // LauncherDirect or LauncherKeep
+	LauncherRefresh  time.Duration  `json:"launcher_refresh"`
 	Card             string         `json:"card"`
 	Contracts        Contracts      `json:"contract"` // see [Settings.Contract]
 	Allow            []string       `json:"allow"`    // nil allows all
@@ -214,6 +216,12 @@ type Hosting struct {
 	HostWindow       time.Duration  `json:"host_window"`
 	Bounds           Bounds         `json:"limits"`
 }
+
+// How a server is started that a launcher, such as npx, starts.
+const (
+	LauncherDirect = "direct" // without it, once it is known what it starts
+	LauncherKeep   = "keep"   // as the entry says
+)
 
 // What a hosted server, and what it starts, may change.
 const (

@@ -20,6 +20,7 @@ import (
 	"holdline/daemon/hosted/stage"
 	"holdline/daemon/hosted/startup"
 	"holdline/daemon/hosted/upstream"
+	"holdline/daemon/listing"
 	"holdline/daemon/masked"
 	"holdline/daemon/supervisor"
 	"holdline/daemon/tool"
@@ -382,9 +383,11 @@ func (inst *instance) start() error {
 	ctx, clock, cancel := startup.NewClock(inst.m.hub.Life, inst.srv.Entry().StartTimeout)
 	defer cancel()
 	// A second process of the same start gets the same secrets: commands may ask a person.
-	prepare := sync.OnceValues(func() (resolve.Process, error) { return inst.srv.spec.Process(ctx, inst.owner()) })
+	way := launching{inst: inst, prepare: sync.OnceValues(func() (resolve.Process, error) {
+		return inst.srv.spec.Process(ctx, inst.owner())
+	})}
 	for spare := true; ; {
-		u, err := inst.spawn(ctx, clock, prepare)
+		u, err := inst.spawn(ctx, clock, way.process)
 		if spare && supervisor.Vanished(err) {
 			spare = false
 			continue
@@ -393,11 +396,13 @@ func (inst *instance) start() error {
 			return err
 		}
 		probing := inst.era() == ""
-		if err = inst.handshake(ctx, u); err == nil {
+		heard := func(lists listing.Lists) error { return way.heard(u, lists) }
+		if err = inst.handshake(ctx, u, heard); err == nil {
 			err = inst.m.serve(u)
 		}
 		u.OnStderr.Store(nil)
 		if err == nil {
+			way.served(u)
 			inst.srv.lookAfterStart()
 			return nil
 		}
@@ -418,6 +423,7 @@ func (inst *instance) start() error {
 		case ended:
 			return errEnded
 		case slow && inst.m.hub.Life.Err() == nil:
+			way.failed(err)
 			inst.m.hub.Mu.Lock()
 			inst.mustRecover = true // it may come up the next time: what it downloads is there then
 			again := inst.use != stage.OnTrial
@@ -426,6 +432,7 @@ func (inst *instance) start() error {
 		case by == upstream.EndedByOthers && spare:
 			spare = false
 		case by == upstream.EndedByItself && probing && inst.era() != "":
+		case inst.m.hub.Life.Err() == nil && way.failed(err): // as the entry says, then
 		default:
 			return inst.startFault(u, &failure, err)
 		}

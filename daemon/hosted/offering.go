@@ -143,13 +143,17 @@ func (m *Manager) Accept(ctx context.Context, c tool.Caller, name string) ([]str
 }
 
 // handshake introduces the daemon to a process, in its server's era, and reads the server's lists.
-// It returns when the lists are stored. Calls may follow after [Manager.serve].
-func (inst *instance) handshake(ctx context.Context, u *upstream.Process) error {
+// It returns when the lists are stored. Calls may follow after [Manager.serve]. heard is called with what the server has
+// said before that is stored.
+func (inst *instance) handshake(ctx context.Context, u *upstream.Process, heard func(listing.Lists) error) error {
 	era, failed := handshake.Introduce(ctx, u, inst.m.o.Info, inst.era())
 	var lists handshake.Lists
 	if failed == nil {
 		var err error
 		if lists, err = inst.lists.Read(ctx); err != nil {
+			return err
+		}
+		if err := heard(lists.Raw); err != nil {
 			return err
 		}
 		faultpoint.At("hosted.listed")

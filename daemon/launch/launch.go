@@ -22,6 +22,7 @@ import (
 	"holdline/daemon/configfile"
 	"holdline/daemon/envfile"
 	"holdline/daemon/hosted/entry"
+	"holdline/daemon/leaf"
 	"holdline/daemon/limits"
 	"holdline/daemon/policy"
 	"holdline/daemon/tool"
@@ -39,8 +40,9 @@ type Start struct {
 	// Commands runs the commands that print secrets. If it is nil they are not run, and their
 	// secrets are empty.
 	Commands *Commands
-	Guarded  []string // Holdline's own directories, besides that of Config
-	Grants   *Grants  // what all confined servers may write; nil outside of a daemon
+	Guarded  []string    // Holdline's own directories, besides that of Config
+	Grants   *Grants     // what all confined servers may write; nil outside of a daemon
+	Leaves   *leaf.Store // how servers are started without their launchers; nil starts them as their entries say
 }
 
 // around returns what the variables in a server's settings are expanded by. root is the
@@ -93,6 +95,11 @@ func (l *Start) Process(ctx context.Context, s *config.Settings, owner *process.
 		err = l.confine(s, owner, &p)
 	}
 	p.Bounds = bounds(s)
+	if err == nil && l.Leaves != nil && s.Launcher == config.LauncherDirect {
+		p.Launch = l.Leaves.Launch(leaf.Program{Command: p.Command, Args: p.Args, Dir: p.Dir, Env: p.Env}, leaf.Options{
+			Server: s.Name, Wall: p.Confine, Secrets: p.Secrets, Refresh: s.LauncherRefresh,
+		})
+	}
 	return p, err
 }
 
@@ -161,6 +168,8 @@ type Launcher struct {
 	Guarded []string
 	// Grants are what confined servers may write.
 	Grants *Grants
+	// Leaves has how servers are started without their launchers.
+	Leaves *leaf.Store
 
 	open     openLogins
 	commands Commands
@@ -241,6 +250,7 @@ func (l *Launcher) process(
 		Commands: commands,
 		Guarded:  l.Guarded,
 		Grants:   l.Grants,
+		Leaves:   l.Leaves,
 	}
 	return from.Process(ctx, s, owner)
 }

@@ -37,6 +37,7 @@ type Dirs struct {
 	Servers   string // what is held against hosted servers
 	Logins    string // logins of remote servers
 	Tasks     string // tasks of calls of hosted servers
+	Launches  string // how servers are started without their launchers
 }
 
 // In returns the paths of the parts of the state directory at root. It touches no
@@ -52,6 +53,7 @@ func In(root string) Dirs {
 		Servers:   filepath.Join(root, "servers"),
 		Logins:    filepath.Join(root, "logins"),
 		Tasks:     filepath.Join(root, "tasks"),
+		Launches:  filepath.Join(root, "launches"),
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"holdline/daemon/command"
 	"holdline/daemon/config"
 	"holdline/daemon/config/expand"
+	"holdline/daemon/leaf"
 	"holdline/daemon/redact"
 	"holdline/protocol/process"
 )
@@ -52,6 +53,7 @@ type Process struct {
 	EndGrace time.Duration
 	Confine  *process.Confine // nil if it may do what its user may
 	Bounds   *process.Bounds  // nil without limits
+	Launch   *leaf.Launch     // nil if no launcher starts it
 	// Host is where it runs, with the settings of that; then nothing above is expanded yet, and Env
 	// is what the settings add. "" is this machine.
 	Host                string

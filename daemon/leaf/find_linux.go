@@ -1,0 +1,82 @@
+package leaf
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"holdline/protocol/process"
+)
+
+// find records the leaf below a launcher, whose pid is root: the one process there that is no shell, has no children,
+// and has the stdin and stdout of the launcher. The error says why there is none, for people.
+func (l *Launch) find(r *record, root int) error {
+	below, err := process.Descendants(root)
+	if err != nil {
+		return errors.New("its processes cannot be listed")
+	}
+	var leaf process.Proc
+	found, parents := 0, map[int]bool{}
+	for _, p := range below {
+		parents[p.PPID] = true
+		exe, err := os.Readlink(of(p.PID, "exe"))
+		if err != nil {
+			return errors.New("one of its processes cannot be looked at")
+		}
+		if isShell(exe) || isMiddle(p.PID) {
+			continue
+		}
+		leaf = p
+		found++
+	}
+	switch {
+	case found == 0:
+		return errors.New("its launcher does not stay beside it")
+	case found > 1:
+		return fmt.Errorf("it has %d processes", found)
+	case parents[leaf.PID]:
+		return errors.New("its program has started another one")
+	}
+	for _, same := range []struct{ name, otherwise string }{
+		{"fd/0", "its launcher stays between it and Holdline"},
+		{"fd/1", "its launcher stays between it and Holdline"},
+		{"cwd", "its program has changed its directory"},
+	} {
+		launchers, err := os.Readlink(of(root, same.name))
+		leafs, lerr := os.Readlink(of(leaf.PID, same.name))
+		if err != nil || lerr != nil || launchers != leafs {
+			return errors.New(same.otherwise)
+		}
+	}
+	exe, err := os.Readlink(of(leaf.PID, "exe"))
+	given, gerr := environ(root)
+	its, ierr := environ(leaf.PID)
+	if errors.Join(err, gerr, ierr) != nil {
+		return errors.New("its program cannot be looked at")
+	}
+	if err := l.setEnviron(r, given, its); err != nil {
+		return err
+	}
+	vars := variables(its)
+	bin, _, _ := strings.Cut(strings.TrimLeft(vars["npm_lifecycle_script"], `'"`), " ")
+	return l.setProgram(r, exe, process.Args(leaf.PID), strings.Trim(bin, `'"`), vars["PATH"])
+}
+
+// isMiddle reports whether a process is a launcher that another launcher has started: npm, say, names itself in its
+// command line.
+func isMiddle(pid int) bool {
+	argv := process.Args(pid)
+	return len(argv) > 0 && (strings.HasPrefix(argv[0], "npm ") || isLauncher(filepath.Base(argv[0]), argv[1:]))
+}
+
+// environ returns the environment with which a process was started.
+func environ(pid int) ([]string, error) {
+	b, err := os.ReadFile(of(pid, "environ"))
+	return strings.Split(strings.TrimSuffix(string(b), "\x00"), "\x00"), err
+}
+
+// of returns the path of what the kernel shows of a process.
+func of(pid int, name string) string { return filepath.Join("/proc", strconv.Itoa(pid), name) }

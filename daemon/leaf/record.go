@@ -1,0 +1,192 @@
+package leaf
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"holdline/daemon/statedir"
+	"holdline/protocol/ownfile"
+)
+
+const (
+	recordVersion = 1
+	maxRecord     = 1 << 20 // bytes
+	maxRecords    = 512     // of all servers; the oldest go first
+)
+
+// record is what is known of one launch, as it is on disk.
+type record struct {
+	Version int       `json:"version"`
+	Sum     string    `json:"sum"` // of the record without it
+	Key     string    `json:"key"`
+	Server  string    `json:"server"`
+	At      time.Time `json:"at"` // when the launcher ran last
+
+	Why string `json:"why,omitempty"` // why the server is started as its entry says; "" if it need not be
+
+	Exe   string            `json:"exe,omitempty"`
+	Args  []string          `json:"args,omitempty"` // without the name of the program
+	Set   map[string]string `json:"set,omitempty"`  // variables that the launcher has set
+	Path  string            `json:"path,omitempty"` // what it has put in front of PATH, with the colon
+	Files []file            `json:"files,omitempty"`
+	// Package is the name of the program's package: a project of that name is another program.
+	Package string `json:"package,omitempty"`
+
+	Said      string `json:"said,omitempty"` // by the server behind its launcher; see [Launch.Said]
+	Confirmed bool   `json:"confirmed,omitempty"`
+}
+
+// sum returns the checksum of a record.
+func (r *record) sum() string {
+	plain := *r
+	plain.Sum = ""
+	b, err := json.Marshal(plain)
+	if err != nil { // strings and numbers always encode
+		return ""
+	}
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:])
+}
+
+// isSame reports whether two records have the same leaf.
+func (r *record) isSame(other *record) bool {
+	return r.Exe == other.Exe && slices.Equal(r.Args, other.Args) && slices.Equal(r.Files, other.Files)
+}
+
+// holds reports whether the files on which the record depends are what they were, for a start in dir.
+func (r *record) holds(dir string) bool {
+	for _, f := range r.Files {
+		if !f.holds() {
+			return false
+		}
+	}
+	return r.Package == "" || manifestAbove(dir).name != r.Package
+}
+
+// A Store keeps records in a directory, each in a file of its own. Other processes of this program may use it, too.
+type Store struct {
+	dir string
+
+	mu sync.Mutex // held while a record is changed
+}
+
+// Open returns the store in a directory, which is made with the first record.
+func Open(dir string) *Store { return &Store{dir: dir} }
+
+// path returns where the record with that key is.
+func (s *Store) path(key string) string { return filepath.Join(s.dir, key+".json") }
+
+// read returns the record with that key, or nil. One that is damaged, or of another version, is none: the server is
+// started as its entry says, and recorded again.
+func (s *Store) read(key string) *record {
+	b, err := ownfile.Read(s.path(key), maxRecord)
+	var r record
+	if err != nil || json.Unmarshal(b, &r) != nil || r.Version != recordVersion || r.Key != key || r.Sum != r.sum() {
+		return nil
+	}
+	return &r
+}
+
+// write puts a record into its file.
+func (s *Store) write(r *record) error {
+	if err := statedir.MakeDir(s.dir); err != nil {
+		return fmt.Errorf("record of a launch: %w", err)
+	}
+	r.Version = recordVersion
+	r.Sum = r.sum()
+	b, err := json.MarshalIndent(r, "", "\t")
+	if err != nil {
+		return fmt.Errorf("record of a launch: %w", err)
+	}
+	err = statedir.WriteFile(s.path(r.Key), append(b, '\n'))
+	s.prune()
+	return err
+}
+
+// change changes the record with that key, if it is still there.
+func (s *Store) change(key string, change func(r *record)) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.read(key)
+	if r == nil {
+		return nil
+	}
+	change(r)
+	return s.write(r)
+}
+
+// prune removes the oldest records if there are too many, and what killed processes have left.
+func (s *Store) prune() {
+	entries, err := os.ReadDir(s.dir)
+	if err != nil || len(entries) <= maxRecords {
+		return
+	}
+	statedir.Sweep(s.dir, true)
+	age := func(e os.DirEntry) time.Time {
+		info, err := e.Info()
+		if err != nil {
+			return time.Time{}
+		}
+		return info.ModTime()
+	}
+	slices.SortFunc(entries, func(a, b os.DirEntry) int { return age(a).Compare(age(b)) })
+	for _, e := range entries[:max(0, len(entries)-maxRecords)] {
+		_ = os.Remove(filepath.Join(s.dir, e.Name()))
+	}
+}
+
+// all returns the records of a server, the latest first.
+func (s *Store) all(server string) (records []*record) {
+	entries, _ := os.ReadDir(s.dir) // without it there are none
+	for _, e := range entries {
+		key, ok := strings.CutSuffix(e.Name(), ".json")
+		if r := s.read(key); ok && r != nil && r.Server == server {
+			records = append(records, r)
+		}
+	}
+	slices.SortFunc(records, func(a, b *record) int { return b.At.Compare(a.At) })
+	return records
+}
+
+// Forget removes the records of a server: its next start is as its entry says, and is recorded.
+func (s *Store) Forget(server string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var err error
+	for _, r := range s.all(server) {
+		if gone := os.Remove(s.path(r.Key)); !errors.Is(gone, os.ErrNotExist) {
+			err = errors.Join(err, gone)
+		}
+	}
+	return err
+}
+
+// Summary is what the latest record of a server says, for people.
+type Summary struct {
+	Program string    // the leaf with its arguments; "" if the server is started as its entry says
+	Why     string    // why it is started so; "" otherwise
+	At      time.Time // when the launcher ran last
+}
+
+// Summary returns what the latest record of a server says; the zero one if it has none.
+func (s *Store) Summary(server string) Summary {
+	records := s.all(server)
+	if len(records) == 0 {
+		return Summary{}
+	}
+	r := records[0]
+	out := Summary{Why: r.Why, At: r.At}
+	if r.Why == "" {
+		out.Program = strings.Join(append([]string{r.Exe}, r.Args...), " ")
+	}
+	return out
+}
