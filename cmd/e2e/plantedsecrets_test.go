@@ -75,7 +75,7 @@ var repeatingWays = map[string]func(id, secrets string) string{
 	"header": func(_, s string) string { return "HTTP/1.1 200 OK\r\n" + s + "\r\n\r\n" },
 	"page":   func(_, s string) string { return "HTTP/1.1 403 Forbidden\r\nConnection: close\r\n\r\n" + s },
 	"redirect": func(_, s string) string {
-		return "HTTP/1.1 307 Moved\r\nConnection: close\r\nLocation: /" + url.PathEscape(s) + "\r\n\r\n"
+		return "HTTP/1.1 307 Moved\r\nConnection: close\r\nLocation: http://127.0.0.1:1/" + url.PathEscape(s) + "\r\n\r\n"
 	},
 	// Behind it stands what nobody has asked for: net/http writes how that begins into its log.
 	"unasked": func(id, s string) string { return jsonAnswer("200 OK", id, echoed(s)) + s },

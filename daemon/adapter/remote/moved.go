@@ -30,6 +30,9 @@ func (c *Client) carry(ctx context.Context, m *message, s session) (resp *http.R
 		}
 		to := movedTo(req.URL, resp)
 		if to == nil || moves == maxMoves {
+			if to != nil { // it leads nowhere, which the next message need not repeat
+				c.back()
+			}
 			return resp, isSent, nil
 		}
 		_ = resp.Body.Close()
