@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"holdline/daemon/authorities"
+	"holdline/daemon/sendonce"
 )
 
 // Limits of each request.
@@ -83,7 +84,7 @@ func NewClient(server, issuer, version string) *Client {
 			TLSHandshakeTimeout: dialTimeout, MaxResponseHeaderBytes: maxHeader,
 		}},
 		CheckRedirect: func(req *http.Request, via []*http.Request) error {
-			if via[0].Method != http.MethodGet || len(via) > maxRedirects || Origin(req.URL) != Origin(via[0].URL) {
+			if via[0].Method != http.MethodGet || len(via) > maxRedirects || sendonce.Origin(req.URL) != sendonce.Origin(via[0].URL) {
 				return http.ErrUseLastResponse
 			}
 			return nil

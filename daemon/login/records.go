@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"holdline/daemon/sendonce"
 )
 
 // Target is the address of a server, and which login it uses. Servers of the same address
@@ -228,16 +230,9 @@ func Covers(resource, address string) bool {
 		return false
 	}
 	a, err := url.Parse(address)
-	if err != nil || Origin(r) != Origin(a) {
+	if err != nil || sendonce.Origin(r) != sendonce.Origin(a) {
 		return false
 	}
 	parent := strings.TrimSuffix(r.EscapedPath(), "/")
 	return strings.HasPrefix(strings.TrimSuffix(a.EscapedPath(), "/")+"/", parent+"/")
-}
-
-// Origin returns scheme, host and port of an address, in lower case and without the port of the
-// scheme.
-func Origin(u *url.URL) string {
-	own := map[string]string{"https": ":443", "http": ":80"}[u.Scheme]
-	return u.Scheme + "://" + strings.TrimSuffix(strings.ToLower(u.Host), own)
 }

@@ -1,4 +1,5 @@
-// Package sendonce has what keeps net/http from sending a request twice.
+// Package sendonce has what keeps net/http from sending a request twice, and says when a message may be sent again
+// since the server has moved: see [Moved].
 //
 // By itself net/http sends a request again, on another connection, if that looks harmless to it:
 //

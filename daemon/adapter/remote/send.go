@@ -166,7 +166,7 @@ func (c *Client) renewIn(ctx context.Context, old session, refusal *versionError
 		if refusal != nil {
 			c.speak(refusal)
 		}
-		c.back()
+		c.move(nil)
 		fresh, ready, err := c.greet(ctx, session{era: old.era + 1, renewed: true})
 		var again bool
 		if refusal, again = errors.AsType[*versionError](err); again {

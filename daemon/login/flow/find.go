@@ -16,6 +16,7 @@ import (
 
 	"holdline/daemon/login"
 	"holdline/daemon/networds"
+	"holdline/daemon/sendonce"
 )
 
 // Limits of discovery.
@@ -100,7 +101,7 @@ func (f *finder) find(ctx context.Context) (*Found, error) {
 		return nil, err
 	}
 	out := &Found{Resource: login.BareAddress(q.Address)}
-	issuers := []string{login.Origin(address)}
+	issuers := []string{sendonce.Origin(address)}
 	if document != nil {
 		out.Resource, out.Scopes, issuers = document.Resource, document.Scopes, document.Servers
 	}
@@ -128,7 +129,7 @@ type finder struct {
 // resource returns the server's metadata, or nil if it says that it has none, as servers of
 // 2025-03-26 do.
 func (f *finder) resource(ctx context.Context) (*resourceMetadata, error) {
-	base := login.Origin(f.address) + "/.well-known/oauth-protected-resource"
+	base := sendonce.Origin(f.address) + "/.well-known/oauth-protected-resource"
 	of := base + strings.TrimSuffix(f.address.EscapedPath(), "/")
 	if f.address.RawQuery != "" {
 		of += "?" + f.address.RawQuery

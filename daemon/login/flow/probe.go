@@ -11,6 +11,7 @@ import (
 
 	"holdline/daemon/login"
 	"holdline/daemon/networds"
+	"holdline/daemon/sendonce"
 )
 
 // probeTime bounds the question whether a server wants a login.
@@ -68,12 +69,12 @@ func Probe(ctx context.Context, c *login.Client, s *Server) (*login.Challenge, e
 		return resp, nil
 	}
 	resp, err := send(http.MethodPost, fmt.Sprintf(hello, version), "")
-	for moves := 0; err == nil && moves < maxMoves; moves++ {
-		to := movedTo(resp)
-		if to == "" {
+	for moves := 0; err == nil && moves < sendonce.MaxMoves; moves++ {
+		to := sendonce.Moved(resp)
+		if to == nil {
 			break
 		}
-		address = to
+		address = to.String()
 		resp, err = send(http.MethodPost, fmt.Sprintf(hello, version), "")
 	}
 	switch {
@@ -87,19 +88,4 @@ func Probe(ctx context.Context, c *login.Client, s *Server) (*login.Challenge, e
 		_, _ = send(http.MethodDelete, "", session) // a server need not know DELETE
 	}
 	return nil, nil //nolint:nilnil // it asks for nothing
-}
-
-// maxMoves bounds how often a probe is sent on to another path.
-const maxMoves = 3
-
-// movedTo returns the address of the same origin at which a server is now (301, 307, 308), or "".
-func movedTo(resp *http.Response) string {
-	switch resp.StatusCode {
-	case http.StatusMovedPermanently, http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
-		to, err := resp.Location()
-		if err == nil && to.User == nil && login.Origin(to) == login.Origin(resp.Request.URL) {
-			return to.String()
-		}
-	}
-	return ""
 }

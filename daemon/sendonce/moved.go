@@ -1,0 +1,35 @@
+package sendonce
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+// MaxMoves bounds how often one message is sent on to where [Moved] says.
+const MaxMoves = 3
+
+// Moved returns where the server of an answer wants to have the message instead (301, 307, 308): a server that
+// answers so has done nothing with it. It returns nil if that is no other place, or one of another origin: the message
+// and its headers are for nobody else.
+func Moved(resp *http.Response) *url.URL {
+	switch resp.StatusCode {
+	case http.StatusMovedPermanently, http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
+	default:
+		return nil
+	}
+	from := resp.Request.URL
+	to, err := resp.Location()
+	if err != nil || to.User != nil || Origin(to) != Origin(from) || to.RequestURI() == from.RequestURI() {
+		return nil
+	}
+	to.User, to.Fragment, to.RawFragment = from.User, "", "" // a user and a password in the address belong to the origin
+	return to
+}
+
+// Origin returns scheme, host and port of an address, in lower case and without the port of the
+// scheme.
+func Origin(u *url.URL) string {
+	own := map[string]string{"https": ":443", "http": ":80"}[u.Scheme]
+	return u.Scheme + "://" + strings.TrimSuffix(strings.ToLower(u.Host), own)
+}
