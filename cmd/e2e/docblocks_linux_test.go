@@ -574,9 +574,8 @@ func (w *docWorld) plain(text string) []string {
 		text = strings.ReplaceAll(text, to, from)
 	}
 	text = docProgress.ReplaceAllString(strings.ReplaceAll(text, filepath.Join(w.dir, "home"), "~"), "")
-	for pattern, to := range map[*regexp.Regexp]string{docTime: "TIME", docHash: "HASH", docPID: "$1 PID"} {
-		text = pattern.ReplaceAllString(text, to)
-	}
+	text = docTime.ReplaceAllString(text, "TIME")
+	text = docPID.ReplaceAllString(docHash.ReplaceAllString(text, "HASH"), "$1 PID")
 	var lines []string
 	for line := range strings.SplitSeq(text, "\n") {
 		if line = strings.TrimSpace(docGaps.ReplaceAllString(line, " ")); line != "" {

@@ -40,9 +40,8 @@ type Start struct {
 	// Commands runs the commands that print secrets. If it is nil they are not run, and their
 	// secrets are empty.
 	Commands *Commands
-	Guarded  []string    // Holdline's own directories, besides that of Config
-	Grants   *Grants     // what all confined servers may write; nil outside of a daemon
-	Leaves   *leaf.Store // how servers are started without their launchers; nil starts them as their entries say
+	Guarded  []string // Holdline's own directories, besides that of Config
+	Grants   *Grants  // what all confined servers may write; nil outside of a daemon
 }
 
 // around returns what the variables in a server's settings are expanded by. root is the
@@ -95,11 +94,6 @@ func (l *Start) Process(ctx context.Context, s *config.Settings, owner *process.
 		err = l.confine(s, owner, &p)
 	}
 	p.Bounds = bounds(s)
-	if err == nil && l.Leaves != nil && s.Launcher == config.LauncherDirect {
-		p.Launch = l.Leaves.Launch(leaf.Program{Command: p.Command, Args: p.Args, Dir: p.Dir, Env: p.Env}, leaf.Options{
-			Server: s.Name, Wall: p.Confine, Secrets: p.Secrets, Refresh: s.LauncherRefresh,
-		})
-	}
 	return p, err
 }
 
@@ -214,7 +208,13 @@ func (l *Launcher) spec(s config.Settings, keyCommand []string) entry.Server {
 		CircuitThreshold: s.CircuitThreshold, CircuitReset: s.CircuitReset,
 		RunsCommands: len(s.EnvCommands)+len(s.Commands) > 0,
 		Process: func(ctx context.Context, owner *process.Owner) (resolve.Process, error) {
-			return l.process(ctx, &s, owner, &l.commands)
+			p, err := l.process(ctx, &s, owner, &l.commands)
+			if err == nil && s.Launcher == config.LauncherDirect && s.Transport == config.Stdio {
+				p.Launch = l.Leaves.Launch(leaf.Program{Command: p.Command, Args: p.Args, Dir: p.Dir, Env: p.Env}, leaf.Options{
+					Server: s.Name, Wall: p.Confine, Secrets: p.Secrets, Refresh: s.LauncherRefresh,
+				})
+			}
+			return p, err
 		},
 		Ready: func(ctx context.Context, owner *process.Owner) error { return l.awaitProgram(ctx, &s, owner) },
 		Contract: func(own string) tool.Contract {
@@ -250,7 +250,6 @@ func (l *Launcher) process(
 		Commands: commands,
 		Guarded:  l.Guarded,
 		Grants:   l.Grants,
-		Leaves:   l.Leaves,
 	}
 	return from.Process(ctx, s, owner)
 }

@@ -76,7 +76,8 @@ func (s *Store) Launch(given Program, o Options) *Launch {
 // isSessions reports whether a variable is another one after each login of the user, and means nothing to a launcher.
 func isSessions(name string) bool {
 	switch name {
-	case "SSH_AUTH_SOCK", "DBUS_SESSION_BUS_ADDRESS", "DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "TERM", "XDG_RUNTIME_DIR":
+	case "SSH_AUTH_SOCK", "DBUS_SESSION_BUS_ADDRESS", "DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "TERM",
+		"XDG_RUNTIME_DIR":
 		return true
 	}
 	return false
@@ -181,7 +182,7 @@ func (l *Launch) setEnviron(r *record, launchers, leafs []string) error {
 			r.Path = front
 		case !isLaunchersOwn(name):
 			return fmt.Errorf("its launcher, or a script of its package, sets the variable %s", name)
-		case slices.ContainsFunc(l.o.Secrets, func(secret string) bool { return len(secret) > 3 && strings.Contains(value, secret) }):
+		case slices.ContainsFunc(l.o.Secrets, func(s string) bool { return len(s) > 3 && strings.Contains(value, s) }):
 			return fmt.Errorf("its launcher puts a secret into the variable %s", name)
 		default:
 			r.Set[name] = value

@@ -4,12 +4,10 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -142,51 +140,4 @@ func (s *Store) prune() {
 	for _, e := range entries[:max(0, len(entries)-maxRecords)] {
 		_ = os.Remove(filepath.Join(s.dir, e.Name()))
 	}
-}
-
-// all returns the records of a server, the latest first.
-func (s *Store) all(server string) (records []*record) {
-	entries, _ := os.ReadDir(s.dir) // without it there are none
-	for _, e := range entries {
-		key, ok := strings.CutSuffix(e.Name(), ".json")
-		if r := s.read(key); ok && r != nil && r.Server == server {
-			records = append(records, r)
-		}
-	}
-	slices.SortFunc(records, func(a, b *record) int { return b.At.Compare(a.At) })
-	return records
-}
-
-// Forget removes the records of a server: its next start is as its entry says, and is recorded.
-func (s *Store) Forget(server string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var err error
-	for _, r := range s.all(server) {
-		if gone := os.Remove(s.path(r.Key)); !errors.Is(gone, os.ErrNotExist) {
-			err = errors.Join(err, gone)
-		}
-	}
-	return err
-}
-
-// Summary is what the latest record of a server says, for people.
-type Summary struct {
-	Program string    // the leaf with its arguments; "" if the server is started as its entry says
-	Why     string    // why it is started so; "" otherwise
-	At      time.Time // when the launcher ran last
-}
-
-// Summary returns what the latest record of a server says; the zero one if it has none.
-func (s *Store) Summary(server string) Summary {
-	records := s.all(server)
-	if len(records) == 0 {
-		return Summary{}
-	}
-	r := records[0]
-	out := Summary{Why: r.Why, At: r.At}
-	if r.Why == "" {
-		out.Program = strings.Join(append([]string{r.Exe}, r.Args...), " ")
-	}
-	return out
 }
