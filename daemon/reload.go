@@ -20,6 +20,7 @@ func (d *daemon) apply(ctx context.Context, before, after *config.Config) {
 	d.programs.Use(ctx, after)
 	d.consults.Configure(after)
 	d.servers.Configure(d.launcher.Specs(ctx, after))
+	d.servers.ForgetLogs(after)
 	if !reflect.DeepEqual(before.Identities, after.Identities) || !reflect.DeepEqual(before.Views, after.Views) ||
 		!reflect.DeepEqual(before.Sockets, after.Sockets) {
 		d.servers.Changed()

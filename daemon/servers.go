@@ -35,6 +35,7 @@ func (d *daemon) buildServers(ctx context.Context, cfg *config.Config) error {
 		Lose:     d.place.Lose,
 		Logins:   d.asker,
 	})
+	d.servers.ForgetLogs(cfg)
 	return d.servers.Load()
 }
 

@@ -207,12 +207,20 @@ func formatProgress(params json.RawMessage) string {
 	return words
 }
 
-// serverLogs answers with what the processes of a server wrote to stderr since the last
-// answer, and with the fault of the process that ended last.
+// serverLogs answers with what the processes of a server, or of all, wrote to stderr since the last
+// answer, and with the fault of the process that ended last. Of a server that is disabled there is
+// only the log of its last process.
 func (d *Daemon) serverLogs(_ context.Context, p control.ServerLogsParams, _ Progress) (any, error) {
-	if err := d.checkHosted(p.Name); err != nil {
-		return nil, err
+	if p.Name != "" {
+		if err := d.checkHosted(p.Name); err != nil {
+			if _, ok := d.File.Current().Server(p.Name); ok && p.Ended {
+				if l := d.Servers.LastLog(p.Name, p.SinceMS); l != nil {
+					return control.ServerLogsAnswer{Logs: []control.ServerLog{*l}, Disabled: true}, nil
+				}
+			}
+			return nil, err
+		}
 	}
-	logs, last, err := d.Servers.Logs(p.Name, p.After, p.Follow)
+	logs, last, err := d.Servers.Logs(&p)
 	return control.ServerLogsAnswer{Logs: logs, Last: last}, err
 }

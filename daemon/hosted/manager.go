@@ -109,15 +109,12 @@ func New(o Options) *Manager {
 	if o.Touch == nil {
 		o.Touch = func(string) {}
 	}
-	m := &Manager{
-		hub: upstream.New(upstream.Options{
-			Log: o.Log.With("component", "hosted"), Workers: o.Workers, Info: o.Info, Rules: o.Rules,
-			Touch: o.Touch,
-		}),
-		o:       o,
-		servers: map[string]*server{}, instances: map[instanceKey]*instance{},
-	}
-	m.files = &files.Files{CatalogDir: o.CatalogDir, StateDir: o.StateDir, Log: m.hub.Log}
+	m := &Manager{o: o, servers: map[string]*server{}, instances: map[instanceKey]*instance{}}
+	m.hub = upstream.New(upstream.Options{
+		Log: o.Log.With("component", "hosted"), Workers: o.Workers, Info: o.Info, Rules: o.Rules,
+		Touch: o.Touch, Ended: m.keepLog,
+	})
+	m.files = &files.Files{CatalogDir: o.CatalogDir, StateDir: o.StateDir, Logger: m.hub.Log}
 	m.calls = dispatch.New(m.hub, o.Budget)
 	m.calls.Logins = o.Logins
 	m.Catalog = catalog.New(catalog.Servers{

@@ -3,11 +3,14 @@ package hosted
 import (
 	"errors"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"holdline/daemon/config"
 	"holdline/daemon/hosted/serverlog"
 	"holdline/daemon/hosted/stage"
 	"holdline/daemon/hosted/startup"
@@ -173,18 +176,63 @@ func (inst *instance) Overreaches(method string) {
 	}
 }
 
-// Logs returns what each process of a server wrote to stderr, with the secrets of its
-// environment hidden. after has the offset in bytes at which to begin, by worker;
-// other logs begin near their end. With follow an incomplete last line is left for
-// the next call. The fault is that of the process that ended last, or nil.
-func (m *Manager) Logs(name string, after map[string]int64, follow bool) ([]control.ServerLog, *fault.Record, error) {
-	s, err := m.lookup(name)
+// Logs returns what each process of a server, or of all, wrote to stderr, with the secrets of its
+// environment hidden. The fault is that of the process of the one server that ended last, or nil.
+func (m *Manager) Logs(p *control.ServerLogsParams) (logs []control.ServerLog, last *fault.Record, err error) {
+	m.hub.Mu.Lock()
+	names := slices.Collect(maps.Keys(m.servers))
+	if s := m.servers[p.Name]; s != nil {
+		names, last = []string{p.Name}, s.verdict.Fault
+	} else if p.Name != "" {
+		err = startup.NoServer(p.Name)
+	}
+	m.hub.Mu.Unlock()
 	if err != nil {
 		return nil, nil, err
 	}
-	m.hub.Mu.Lock()
-	last := s.verdict.Fault
-	m.hub.Mu.Unlock()
-	logs, err := serverlog.Logs(m.hub, name, after, follow)
-	return logs, last, err
+	logs, err = serverlog.Logs(m.hub, names, p)
+	if err != nil || !p.Ended {
+		return logs, last, err
+	}
+	for _, name := range names {
+		if slices.ContainsFunc(logs, func(l control.ServerLog) bool { return l.Server == name }) {
+			continue
+		}
+		if l := m.LastLog(name, p.SinceMS); l != nil {
+			logs = append(logs, *l)
+		}
+	}
+	return logs, last, nil
+}
+
+// LastLog returns what the process of a server that ended last wrote to stderr since a Unix time in ms;
+// nil if that is not known. The name must be one of the configuration.
+func (m *Manager) LastLog(server string, since int64) *control.ServerLog {
+	l, err := serverlog.Last(m.files.Log(server), since)
+	if err != nil {
+		m.hub.Log.Warn("the log of a server's last process cannot be read", "server", server, "err", err)
+	}
+	return l
+}
+
+// keepLog keeps the end of the log of a process that has ended.
+func (m *Manager) keepLog(u *upstream.Process) {
+	if err := serverlog.Keep(m.hub, u, m.files.Log(u.Server)); err != nil {
+		m.hub.Log.Warn("the log of a server's last process is not kept", "server", u.Server, "err", err)
+	}
+}
+
+// ForgetLogs removes the logs of last processes of servers that the configuration does not have any
+// more.
+func (m *Manager) ForgetLogs(cfg *config.Config) {
+	paths, _ := filepath.Glob(m.files.Log("*"))
+	for _, path := range paths {
+		name := strings.TrimSuffix(filepath.Base(path), filepath.Ext(path))
+		if _, ok := cfg.Server(name); ok || cfg.Unusable()[name] != nil {
+			continue
+		}
+		if err := os.Remove(path); err != nil {
+			m.hub.Log.Warn("the log of a removed server is left", "file", path, "err", err)
+		}
+	}
 }

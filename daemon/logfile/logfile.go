@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"time"
 
 	"holdline/protocol/ownfile"
 )
@@ -19,16 +20,23 @@ type File struct {
 	Path     string
 	MaxBytes int64 // of the file before it is rotated
 	Keep     int   // how many rotated files are kept
+	Timed    bool  // a file beside it says when which bytes were appended, see [Moments]
 
 	file *os.File // nil until the first append, and after a failure
 	torn bool     // the last line has no end, since its write failed halfway
+
+	noted time.Time // when the last moment was recorded; only if Timed
 }
 
 // Append writes b, whole lines, with one system call. If it fails, b is lost, and the
 // next append opens the file anew if need be.
 func (l *File) Append(b []byte) error {
-	if err := l.openFor(int64(len(b))); err != nil {
+	size, err := l.openFor(int64(len(b)))
+	if err != nil {
 		return err
+	}
+	if l.Timed {
+		l.noteMoment(size)
 	}
 	if l.torn {
 		b = append([]byte{'\n'}, b...)
@@ -52,26 +60,26 @@ func (l *File) Close() error {
 	return err
 }
 
-// openFor makes l.file the file that the path names, with room for n bytes: it rotates
-// a file that would become too long, and opens the one that is then there. A file that
+// openFor makes l.file the file that the path names, with room for n bytes, and returns its size:
+// it rotates a file that would become too long, and opens the one that is then there. A file that
 // others could read loses these permissions.
-func (l *File) openFor(n int64) error {
+func (l *File) openFor(n int64) (size int64, err error) {
 	named, err := os.Lstat(l.Path)
 	isFull := err == nil && named.Mode().IsRegular() && named.Size() > 0 && named.Size()+n > l.MaxBytes
 	if l.file != nil {
 		if info, ierr := l.file.Stat(); err == nil && ierr == nil && os.SameFile(info, named) && !isFull {
-			return nil
+			return named.Size(), nil
 		}
 		_ = l.Close()
 	}
 	if isFull {
 		if err := Rotate(l.Path, l.Keep); err != nil {
-			return fmt.Errorf("rotating: %w", err)
+			return 0, fmt.Errorf("rotating: %w", err)
 		}
 	}
 	f, err := ownfile.OpenFile(l.Path, os.O_RDWR|os.O_APPEND|os.O_CREATE)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	info, err := f.Stat()
 	if err == nil && info.Mode().Perm()&0o077 != 0 {
@@ -79,10 +87,10 @@ func (l *File) openFor(n int64) error {
 	}
 	if err != nil {
 		_ = f.Close()
-		return err
+		return 0, err
 	}
 	l.file, l.torn = f, endsTorn(f, info)
-	return nil
+	return info.Size(), nil
 }
 
 // endsTorn reports whether the last line of a file has no end, as after a crash of the

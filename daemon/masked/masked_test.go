@@ -20,8 +20,8 @@ func TestLogsMaskedInParts(t *testing.T) {
 		0, maxPart - len(secret) - 1, maxPart - 10, maxPart - 1, maxPart, maxLog - 10, 2*maxPart - 5,
 	} {
 		s, path := New([]string{secret, other}), filepath.Join(t.TempDir(), process.FileStderr)
-		if text, next, err := s.ReadLog(path, Place{}); text != "" || next != 0 || err != nil {
-			t.Errorf("before the process writes its log is %q, %d, %v", text, next, err)
+		if part, err := s.ReadLog(path, Place{}); part.Text != "" || part.Next != 0 || err != nil {
+			t.Errorf("before the process writes its log is %+v, %v", part, err)
 		}
 		for _, end := range []string{
 			"", "\n", strings.Repeat("x", 2*maxPart) + "\n", strings.Repeat("x", maxLog-10) + "\n",
@@ -36,14 +36,15 @@ func TestLogsMaskedInParts(t *testing.T) {
 				}
 			}
 			write(len(whole))
-			text, _, err := s.ReadLog(path, Place{})
+			part, err := s.ReadLog(path, Place{})
+			text := part.Text
 			isEnd := strings.HasSuffix(want, strings.TrimPrefix(text, redact.Hidden))
 			if err != nil || !isEnd || strings.ContainsAny(text, "0123456789") {
 				t.Errorf("%d before, %d behind: at once %v, %.60q", before, len(end), err, strings.Trim(text, "-x"))
 			}
-			if text, next, err := Unknown().ReadLog(path, Place{From: 3, Known: true}); text != "" || next != 3 ||
-				err != nil {
-				t.Errorf("with unknown secrets: %.60q, %d, %v", text, next, err)
+			unknown, err := Unknown().ReadLog(path, Place{From: 3, Known: true})
+			if unknown.Text != "" || unknown.Next != 3 || err != nil {
+				t.Errorf("with unknown secrets: %.60q, %d, %v", unknown.Text, unknown.Next, err)
 			}
 			got, next := "", int64(0)
 			for _, n := range []int{before + 5, before + len(secret) - 1, before + len(secret), len(whole)} {
@@ -89,15 +90,15 @@ func TestLastWordsMasked(t *testing.T) {
 func follow(t *testing.T, s *Secrets, path string, from int64) (got string, next int64) {
 	t.Helper()
 	for {
-		text, next, err := s.ReadLog(path, Place{From: from, Known: true, Follow: true})
+		part, err := s.ReadLog(path, Place{From: from, Known: true, Follow: true})
 		if err != nil {
 			t.Fatal(err)
 		}
-		got += text
-		if next == from {
-			return got, next
+		got += part.Text
+		if part.Next == from {
+			return got, part.Next
 		}
-		from = next
+		from = part.Next
 	}
 }
 

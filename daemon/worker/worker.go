@@ -143,7 +143,7 @@ func (w *worker) runToEnd() error {
 		_ = w.ln.Close()
 		return fmt.Errorf("make pipes: %w", err)
 	}
-	log := logfile.File{Path: filepath.Join(w.dir, process.FileStderr), MaxBytes: maxStderrLog, Keep: 1}
+	log := logfile.File{Path: filepath.Join(w.dir, process.FileStderr), MaxBytes: maxStderrLog, Keep: 1, Timed: true}
 	w.in.file, w.outFile, w.errFile, w.readersLeft = c.Stdin, c.Stdout, c.Stderr, 2
 	w.wg.Go(func() { w.parent(c) })
 	w.wg.Go(w.readStdout)

@@ -245,24 +245,37 @@ type ServerCallAnswer struct {
 
 // ServerLogsParams of [ServerLogs].
 type ServerLogsParams struct {
-	Name   string           `json:"name"`
-	After  map[string]int64 `json:"after,omitempty"` // by worker: where the last answer ended
-	Follow bool             `json:"follow"`          // whole lines only
+	Name    string           `json:"name"`            // "" for all servers
+	After   map[string]int64 `json:"after,omitempty"` // by worker: where the last answer ended
+	Follow  bool             `json:"follow"`          // whole lines only
+	SinceMS int64            `json:"since_unix_ms,omitempty"`
+	Ended   bool             `json:"ended,omitempty"` // of a server without a process, that of its last one
 }
 
 // ServerLogsAnswer of [ServerLogs].
 type ServerLogsAnswer struct {
-	Logs []ServerLog   `json:"logs"`           // of the processes that run
+	Logs []ServerLog   `json:"logs"`
 	Last *fault.Record `json:"last,omitempty"` // of a process that ended or did not start
+
+	Disabled bool `json:"disabled,omitempty"` // the server is, so there is only the log of its last process
 }
 
 // ServerLog is what one process wrote to stderr.
 type ServerLog struct {
-	Worker string `json:"worker"`
-	PID    int    `json:"pid"`
-	Root   string `json:"root"` // of its project, "" if it has none
-	Text   string `json:"text"`
-	Next   int64  `json:"next"` // for After
+	Server  string    `json:"server"`
+	Worker  string    `json:"worker"`
+	PID     int       `json:"pid"`
+	Root    string    `json:"root"` // of its project, "" if it has none
+	Text    string    `json:"text"`
+	Next    int64     `json:"next"`                    // for After
+	Times   []LogTime `json:"times,omitempty"`         // of the lines of Text, unless After named the worker
+	EndedMS int64     `json:"ended_unix_ms,omitempty"` // when the process ended; 0 while it runs
+}
+
+// LogTime says when the lines of a text were written from one on, about a second exact.
+type LogTime struct {
+	Line   int   `json:"line"`
+	UnixMS int64 `json:"unix_ms"`
 }
 
 // StatusParams of [Status].

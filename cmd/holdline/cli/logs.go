@@ -2,8 +2,11 @@ package cli
 
 import (
 	"fmt"
+	"math"
 	"os/exec"
 	"path/filepath"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -23,27 +26,32 @@ import (
 // running daemon. If none answers, it takes the journal if systemd would start one, else the file
 // of daemons that are started on demand.
 func newLogsCommand(proc *cmdenv.Process) *cobra.Command {
-	var follow, raw bool
-	lines := uint(200)
+	var how serverscmd.LogOptions
+	var all bool
 	cmd := &cobra.Command{
 		Use:   "logs [NAME]",
-		Short: "Show the daemon's log, or what a server wrote to stderr",
+		Short: "Show the daemon's log, or what servers wrote to stderr",
 		Long: `Show the end of the daemon's log: the journal's where systemd runs it, the file in
 ~/Library/Logs where launchd does, else the file that a daemon started on demand
 writes. With NAME, what the processes of that MCP server wrote to stderr, behind the
-first lines to stdout that are no MCP; values that its env and headers configure, and
-secrets in its args and url, are shown as ***, and characters that control a terminal
-as ?.`,
+first lines to stdout that are no MCP; of a server without a process, what its last one
+wrote. With --all, what all servers wrote, by time; each line begins with the server's
+name. Values that env and headers configure, and secrets in args and url, are shown as
+***, and characters that control a terminal as ?.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 1 {
-				return serverscmd.PrintLogs(cmd, proc, args[0], serverscmd.LogOptions{Lines: lines, Follow: follow, Raw: raw})
+			if all && len(args) == 1 {
+				return fmt.Errorf("%w: NAME and --all cannot be used together", cmdenv.ErrUsage)
 			}
+			if all || len(args) == 1 {
+				return serverscmd.PrintLogs(cmd, proc, strings.Join(args, ""), how)
+			}
+			lines, follow, since := how.Lines(cmd), how.Follow, how.Since.Time
 			// An error is no reason to fail here: the log is needed most when the daemon does
 			// not answer. Then it is where the log of a daemon would be that is started now.
 			c, err := attach.Connect(cmd.Context(), cmd, proc)
 			if err != nil && service.FindUnits(proc.Getenv).Enabled() {
-				return journal(cmd, follow, lines)
+				return journal(cmd, follow, lines, since)
 			}
 			if err == nil {
 				// A daemon of systemd logs to the journal even if it gives no status: the
@@ -53,11 +61,11 @@ as ?.`,
 				err := c.Call(cmd.Context(), control.Status, nil, &status, nil)
 				c.Close()
 				if managed == service.Systemd {
-					return journal(cmd, follow, lines)
+					return journal(cmd, follow, lines, since)
 				}
 				if err == nil && status.Daemon.StartedBy == service.Launchd {
 					path := filepath.Join(proc.Getenv("HOME"), contrib.LaunchLog)
-					return console.Tail(cmd.Context(), cmd.OutOrStdout(), path, lines, follow)
+					return console.Tail(cmd.Context(), cmd.OutOrStdout(), path, lines, since, follow)
 				}
 				if err == nil && status.Daemon.StartedBy == "shell" {
 					console.Warn(cmd, "daemon %d was started by hand and logs to its own terminal; "+
@@ -68,21 +76,26 @@ as ?.`,
 			if err != nil {
 				return err
 			}
-			return console.Tail(cmd.Context(), cmd.OutOrStdout(), filepath.Join(dir, starter.DaemonLog), lines, follow)
+			return console.Tail(cmd.Context(), cmd.OutOrStdout(), filepath.Join(dir, starter.DaemonLog), lines, since, follow)
 		},
 	}
-	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on as the log grows")
-	cmd.Flags().UintVarP(&lines, "lines", "n", lines, "how many lines to begin with")
-	serverscmd.RawFlag(cmd, &raw)
+	cmd.Flags().BoolVarP(&all, "all", "a", false, "what all servers wrote, each line with the server's name")
+	how.AddFlags(cmd)
 	return cmd
 }
 
 // journal runs journalctl for the daemon's unit, with the streams of this command. It blocks
 // until journalctl ends, and returns nil if the user interrupts it.
-func journal(cmd *cobra.Command, follow bool, lines uint) error {
+func journal(cmd *cobra.Command, follow bool, lines uint, since time.Time) error {
 	// Not --user, which looks into journals of the user's own alone: there is
 	// none where the journal is not kept over a reboot.
-	args := []string{"--user-unit", contrib.SystemdService, "-n", fmt.Sprint(lines), "--no-pager"}
+	args := []string{"--user-unit", contrib.SystemdService, "--no-pager"}
+	if lines != math.MaxUint {
+		args = append(args, "-n", fmt.Sprint(lines))
+	}
+	if !since.IsZero() {
+		args = append(args, "--since", fmt.Sprintf("@%d", since.Unix()))
+	}
 	if follow {
 		args = append(args, "-f")
 	}

@@ -207,6 +207,8 @@ func wanted(kind string) string {
 		return "a number"
 	case "duration":
 		return "a time such as 90s or 1h30m"
+	case "time":
+		return "how long ago, such as 10m, or a time such as 15:04 or \"2006-01-02 15:04\""
 	}
 	return "a value of another form" // such as a list with a quote that does not end
 }

@@ -13,10 +13,10 @@ import (
 	"holdline/protocol/ownfile"
 )
 
-// Tail prints the last lines of a file. With follow it goes on as the file grows, until ctx
-// ends, which is no error. If the file is rotated, it prints the rest of the old file and goes
+// Tail prints the last lines of a log of the daemon, from a time on. With follow it goes on as the file
+// grows, until ctx ends, which is no error. If the file is rotated, it prints the rest of the old file and goes
 // on with the new one.
-func Tail(ctx context.Context, w io.Writer, path string, lines uint, follow bool) error {
+func Tail(ctx context.Context, w io.Writer, path string, lines uint, since time.Time, follow bool) error {
 	f, err := ownfile.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return cmdenv.WithHint(fmt.Errorf("there is no log at %s", path), "no daemon was started on demand yet")
@@ -33,7 +33,7 @@ func Tail(ctx context.Context, w io.Writer, path string, lines uint, follow bool
 	if err != nil {
 		return fmt.Errorf("log: %w", err)
 	}
-	if _, err := w.Write(end); err != nil {
+	if _, err := w.Write(EndOf(linesSince(end, since), lines)); err != nil {
 		return err
 	}
 	for follow {
@@ -60,6 +60,25 @@ func Tail(ctx context.Context, w io.Writer, path string, lines uint, follow bool
 			return err
 		}
 		at += n
+	}
+	return nil
+}
+
+// logTime is the form of the time at the beginning of a line of the daemon's log.
+const logTime = time.DateTime
+
+// linesSince returns the lines of a log from the first one on that was written at a time or later.
+func linesSince(b []byte, since time.Time) []byte {
+	if since.IsZero() {
+		return b
+	}
+	at := 0
+	for line := range bytes.Lines(b) {
+		if written, err := time.ParseInLocation(logTime, string(line[:min(len(line), len(logTime))]), time.Local); err == nil &&
+			!written.Before(since.Truncate(time.Second)) {
+			return b[at:]
+		}
+		at += len(line)
 	}
 	return nil
 }

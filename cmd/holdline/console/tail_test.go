@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestEndOf checks that the last lines of a text are returned.
@@ -29,7 +30,7 @@ func TestTailOfALongLog(t *testing.T) {
 			t.Fatal(err)
 		}
 		var out bytes.Buffer
-		if err := Tail(t.Context(), &out, path, uint(tt.wanted), false); err != nil {
+		if err := Tail(t.Context(), &out, path, uint(tt.wanted), time.Time{}, false); err != nil {
 			t.Fatal(err)
 		}
 		if out.Len() != tt.printed*len(line) || !strings.HasPrefix(out.String(), line) {

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"holdline/cmd/holdline/console"
 )
@@ -96,7 +97,7 @@ func TestLogsFollowRotation(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	r, w := io.Pipe()
-	go func() { w.CloseWithError(console.Tail(ctx, w, path, 10, true)) }()
+	go func() { w.CloseWithError(console.Tail(ctx, w, path, 10, time.Time{}, true)) }()
 	want := func(text string) {
 		t.Helper()
 		b := make([]byte, len(text))

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
@@ -17,7 +16,6 @@ import (
 	"holdline/cmd/holdline/attach"
 	"holdline/cmd/holdline/cmdenv"
 	"holdline/cmd/holdline/console"
-	"holdline/cmd/holdline/screen"
 	"holdline/daemon/plural"
 	"holdline/protocol/control"
 	"holdline/protocol/jsonrpc"
@@ -390,131 +388,4 @@ func resultText(result json.RawMessage) string {
 		out = append(out, string(r.Structured))
 	}
 	return strings.Join(out, "\n")
-}
-
-// logsCommand returns the command servers logs, which is the same as logs with a name.
-func (s *serversCommand) logsCommand() *cobra.Command {
-	how := LogOptions{Lines: 200}
-	cmd := &cobra.Command{
-		Use: "logs NAME", Short: "Show what a server wrote to stderr", Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return PrintLogs(cmd, s.proc, args[0], how)
-		},
-	}
-	cmd.Flags().BoolVarP(&how.Follow, "follow", "f", false, "go on as it writes")
-	cmd.Flags().UintVarP(&how.Lines, "lines", "n", how.Lines, "how many lines of each process to begin with")
-	RawFlag(cmd, &how.Raw)
-	return cmd
-}
-
-// LogOptions says how to print the log of a server.
-type LogOptions struct {
-	Lines  uint // how many of each process to begin with
-	Follow bool // go on as it grows
-	Raw    bool // also characters that control a terminal, unless the output is one
-}
-
-// RawFlag adds the flag --raw to a command that prints logs of servers.
-func RawFlag(cmd *cobra.Command, raw *bool) {
-	cmd.Flags().BoolVar(raw, "raw", false,
-		"into a pipe or a file: with the escape sequences of the server, which otherwise show as ?")
-}
-
-// PrintLogs prints what the running processes of a server have written to stderr: the last
-// lines of each. With follow it goes on as they write, also when the daemon is replaced, until
-// the user ends it, which is no error. It asks again every [console.LogPoll].
-func PrintLogs(cmd *cobra.Command, proc *cmdenv.Process, name string, how LogOptions) error {
-	follow := how.Follow
-	// The printer outlives connections, so that nothing is printed twice.
-	p := &logPrinter{out: cmd.OutOrStdout(), lines: how.Lines, raw: how.Raw, after: map[string]int64{}}
-	// look prints the logs of one daemon. It may be called again for the next one: p.after
-	// says how far each log was printed, by worker, and workers outlive daemons.
-	look := func(ctx context.Context, c *control.Client) error {
-		for {
-			var answer control.ServerLogsAnswer
-			params := control.ServerLogsParams{Name: name, After: p.after, Follow: follow}
-			err := c.Call(ctx, control.ServerLogs, params, &answer, nil)
-			switch {
-			case follow && errors.Is(err, context.Canceled): // the user ends a followed log so
-				return nil
-			case err != nil:
-				return err
-			}
-			// Without a process there is no log. One that is followed may get one yet.
-			if len(answer.Logs) == 0 && !follow {
-				lastWords(cmd, name, answer)
-			}
-			if err := p.printNew(answer.Logs); err != nil || !follow {
-				return err
-			}
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-time.After(console.LogPoll):
-			}
-		}
-	}
-	if !follow {
-		return attach.WithDaemon(cmd, proc, look)
-	}
-	c, err := attach.Connect(cmd.Context(), cmd, proc)
-	if err != nil {
-		return err
-	}
-	// The user may also end the log while no daemon runs.
-	if err = attach.Outlast(cmd, proc, c, look); errors.Is(err, attach.ErrAbsent) {
-		return nil
-	}
-	return err
-}
-
-// lastWords prints what is known of a server that has no process: its last fault and the last
-// lines of its stderr. The lines go to stdout, as a log does, and the rest to stderr.
-func lastWords(cmd *cobra.Command, name string, answer control.ServerLogsAnswer) {
-	console.Warn(cmd, "no process of server %s runs; to start one: holdline servers start %[1]s", name)
-	if f := answer.Last; f != nil {
-		console.Warn(cmd, "the last one: %s", strings.Map(console.Printable, f.Fault.Detail))
-		if f.Cause != nil {
-			for _, line := range f.Cause.StderrTail {
-				fmt.Fprintln(cmd.OutOrStdout(), strings.Map(console.Printable, line))
-			}
-		}
-	}
-}
-
-// logPrinter prints logs of processes, each byte once. One goroutine uses it.
-type logPrinter struct {
-	out       io.Writer
-	lines     uint             // how many of each process to begin with
-	raw       bool             // also characters that control a terminal
-	filter    screen.Filter    // unless raw
-	after     map[string]int64 // by worker: how far its log was printed
-	last, end string           // worker whose log was printed last, and the line end that this part lacks
-}
-
-// printNew prints the new part of each log. When the process changes it prints a heading first,
-// unless there is only one process. The error is that of a write.
-func (p *logPrinter) printNew(logs []control.ServerLog) error {
-	for _, l := range logs {
-		text := []byte(l.Text)
-		// Only the end of a log that is new here is printed; later parts are printed whole.
-		if _, known := p.after[l.Worker]; !known {
-			text = console.EndOf(text, p.lines)
-		}
-		p.after[l.Worker] = l.Next
-		if len(text) == 0 {
-			continue
-		}
-		if p.last != l.Worker && (p.last != "" || len(logs) > 1) {
-			fmt.Fprintf(p.out, "%s==> process %d %s\n", p.end, l.PID, l.Root)
-		}
-		p.last, p.end = l.Worker, strings.TrimPrefix("\n", string(text[len(text)-1:]))
-		if !p.raw {
-			text = p.filter.Legible(text)
-		}
-		if _, err := p.out.Write(text); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -105,3 +105,26 @@ func TestRefusedCall_MessageOfSeveralLines(t *testing.T) {
 		t.Errorf("got %v, want %s", err, want)
 	}
 }
+
+// TestLogsOfAllServers_ByTimeWithTheirNames checks that the lines of all servers come in the order in
+// which they were written, each behind the name of its server, and that a process among several
+// has its pid there, too.
+func TestLogsOfAllServers_ByTimeWithTheirNames(t *testing.T) {
+	var out bytes.Buffer
+	p := &logPrinter{out: &out, lines: 2, all: true, after: map[string]int64{}}
+	at := func(ms ...int64) (times []control.LogTime) {
+		for i, one := range ms {
+			times = append(times, control.LogTime{Line: i, UnixMS: one})
+		}
+		return times
+	}
+	logs := []control.ServerLog{
+		{Server: "long-name", Worker: "a", PID: 1, Text: "left out\na one\na two\n", Times: at(1, 10, 30)},
+		{Server: "b", Worker: "b", PID: 2, Text: "b one\nb \x1btwo", Times: at(20, 40)},
+		{Server: "b", Worker: "c", PID: 3, Text: "c one\n", Times: at(15)},
+	}
+	const want = "long-name | a one\nb 3       | c one\nb 2       | b one\nlong-name | a two\nb 2       | b ?two\n"
+	if err := p.printNew(logs); err != nil || out.String() != want {
+		t.Errorf("got\n%s%v, want\n%s", out.String(), err, want)
+	}
+}

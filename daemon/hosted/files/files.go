@@ -1,5 +1,5 @@
-// Package files keeps what outlives the processes of servers, in two files of each: what it
-// offered last, and how it stands.
+// Package files keeps what outlives the processes of servers, in three files of each: what it
+// offered last, how it stands, and the log of the process that ended last.
 package files
 
 import (
@@ -16,7 +16,7 @@ import (
 type Files struct {
 	CatalogDir string // of what servers offer
 	StateDir   string // of how they stand
-	Log        *slog.Logger
+	Logger     *slog.Logger
 
 	writing sync.Mutex // held while a file is written, so that an older state never replaces a newer one
 }
@@ -26,6 +26,12 @@ func (f *Files) offers(server string) string { return filepath.Join(f.CatalogDir
 
 // verdict returns the path of the file with a server's verdict.
 func (f *Files) verdict(server string) string { return filepath.Join(f.StateDir, server+".json") }
+
+// Log returns the path of the file with the log of a server's process that ended last.
+func (f *Files) Log(server string) string { return LogIn(f.StateDir, server) }
+
+// LogIn returns the path of that file in a directory of how servers stand.
+func LogIn(dir, server string) string { return filepath.Join(dir, server+".log") }
 
 // readTries is how often a file is read that cannot be read, as for a lack of descriptors.
 const readTries = 3
@@ -42,10 +48,10 @@ func (f *Files) Read(server, key string) (verdict.Verdict, *listing.Memory) {
 		mem = &listing.Memory{Lost: f.offers(server)}
 	}
 	if mem != nil && mem.Torn != "" {
-		f.Log.Warn("what a server has offered is forgotten, since the file is damaged", "server", server, "file", mem.Torn)
+		f.Logger.Warn("what a server has offered is forgotten, since the file is damaged", "server", server, "file", mem.Torn)
 	}
 	if err = errors.Join(err, unread); err != nil {
-		f.Log.Warn("what was known of a server is forgotten", "server", server, "err", err)
+		f.Logger.Warn("what was known of a server is forgotten", "server", server, "err", err)
 	}
 	return v, mem
 }
@@ -61,7 +67,7 @@ func (f *Files) WriteOffers(server string, now func() *listing.Memory) error {
 	}
 	err := mem.Write(f.offers(server))
 	if err != nil {
-		f.Log.Warn("what a server offers cannot be remembered", "server", server, "err", err)
+		f.Logger.Warn("what a server offers cannot be remembered", "server", server, "err", err)
 	}
 	return err
 }

@@ -12,7 +12,7 @@ import (
 // TestFileOfOffersCannotBeRead_PinsAreLost checks that a server whose file is damaged counts as one whose pins
 // are lost, with the path of the file, and one without a file as new.
 func TestFileOfOffersCannotBeRead_PinsAreLost(t *testing.T) {
-	f := &Files{CatalogDir: t.TempDir(), StateDir: t.TempDir(), Log: slog.New(slog.DiscardHandler)}
+	f := &Files{CatalogDir: t.TempDir(), StateDir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)}
 	if _, mem := f.Read("new", "k"); mem != nil {
 		t.Errorf("a new server: %+v", mem)
 	}

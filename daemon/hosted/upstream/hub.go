@@ -26,6 +26,9 @@ type Options struct {
 	// Touch is called with the directory of a worker before output of its child is
 	// read that an earlier daemon may have read. It is not nil.
 	Touch func(dir string)
+	// Ended is called when a process has ended and all that it said was read, before its
+	// directory is removed and without the hub's mutex. It may be nil.
+	Ended func(*Process)
 }
 
 // MaxSpooled bounds, in bytes, the answers in files that wait for one session. Tests lower it.

@@ -270,6 +270,9 @@ func (u *Process) readEvent(w *supervisor.Worker, ev *supervisor.Event, deaf *bo
 	}
 	u.Contain("noted the end of a process", func() { u.die(w, ev) })
 	u.ensureDead()
+	if ended := u.hub.o.Ended; ended != nil {
+		u.Contain("kept the log of a process", func() { ended(u) })
+	}
 	u.Contain("kept what a process has left", func() { u.outlive(w) })
 	return false
 }

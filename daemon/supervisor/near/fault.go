@@ -39,7 +39,7 @@ const maxStderrLog = 1 << 20
 // KeepStderr appends what the child of a worker elsewhere has written to stderr to its file in dir,
 // the worker's directory here.
 func KeepStderr(dir string, b []byte) {
-	log := logfile.File{Path: filepath.Join(dir, process.FileStderr), MaxBytes: maxStderrLog, Keep: 1}
+	log := logfile.File{Path: filepath.Join(dir, process.FileStderr), MaxBytes: maxStderrLog, Keep: 1, Timed: true}
 	_ = log.Append(b)
 	_ = log.Close()
 }
