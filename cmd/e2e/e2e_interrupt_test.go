@@ -15,7 +15,7 @@ import (
 
 // endLimit is how long a consult may take to end after its client has cancelled it or
 // ended.
-const endLimit = 3 * time.Second
+const endLimit = waitLimit
 
 // endless returns a prompt whose answer does not end.
 func endless() string {

@@ -57,11 +57,8 @@ func TestCallsWithoutLogin(t *testing.T) {
 	wantLogin(t, b.echo())
 	starts, asked := p.status().Workers, len(s.Paths())
 	p.dieAt(start, 1)
-	var took []time.Duration
 	for range 100 {
-		begun := time.Now()
 		wantLogin(t, a.echo())
-		took = append(took, time.Since(begun))
 	}
 	if p.died(start) {
 		t.Error("a process was started for a call")
@@ -76,10 +73,6 @@ func TestCallsWithoutLogin(t *testing.T) {
 	}
 	if n := len(s.Paths()); n != asked {
 		t.Errorf("the server was asked %d times for 100 calls", n-asked)
-	}
-	// Each takes well below 1 ms. Other tests run beside this one, and hold a call up now and then.
-	if slices.Sort(took); !raceEnabled && (took[50] > 50*time.Millisecond || took[99] > time.Second) {
-		t.Errorf("half of the calls took more than %v, one %v", took[50], took[99])
 	}
 	s.LogIn(t, p.logins())
 	for _, one := range []*agent{a, b} {

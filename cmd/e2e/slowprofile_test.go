@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"holdline/protocol/control"
 	"holdline/protocol/programtest"
@@ -110,24 +109,6 @@ func TestBadProfile(t *testing.T) {
 			a.leave()
 		})
 	}
-}
-
-// TestFirstAnswerCold checks that the first answer of an agent that starts the daemon takes
-// no longer with a profile that hangs. The best of several measurements counts, because the
-// machine may be busy.
-func TestFirstAnswerCold(t *testing.T) {
-	best := time.Hour
-	for range 5 {
-		p := newPlace(t)
-		p.profile("bash", ".bash_profile", "sleep 6789\n")
-		begin := time.Now()
-		p.agent().shake()
-		best = min(best, time.Since(begin))
-	}
-	if limit := slowness * 150 * time.Millisecond; best > limit {
-		t.Errorf("the best of five takes %v, want at most %v", best, limit)
-	}
-	t.Logf("the best of five takes %v", best)
 }
 
 // TestKeptEnvironment checks that a daemon whose shell hangs uses the PATH of the last

@@ -44,7 +44,7 @@ func (h *house) next(epoch int64, edit ...func(*Options)) *house {
 		h.t.Fatal(err)
 	}
 	h.t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(h.t.Context()), 20*time.Second)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(h.t.Context()), patience)
 		defer cancel()
 		if err := n.Close(ctx); err != nil {
 			h.t.Errorf("close: %v", err)
@@ -59,7 +59,7 @@ func (h *house) next(epoch int64, edit ...func(*Options)) *house {
 // detach closes the manager, which leaves the jobs to their workers.
 func (h *house) detach() {
 	h.t.Helper()
-	ctx, cancel := context.WithTimeout(h.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(h.t.Context(), patience)
 	defer cancel()
 	if err := h.Detach(ctx); err != nil {
 		h.t.Fatalf("detach: %v", err)

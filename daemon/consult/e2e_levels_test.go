@@ -348,7 +348,7 @@ func phases(t *testing.T, bin string) {
 			_, err := h.run(ctx, 1, map[string]any{"prompt": claudetest.Prompt("x", tt.steps...), "level": tt.level})
 			watch.Wait()
 			a, werr := h.Wait(t.Context(), jobdir.ID(h.session, 1), nil)
-			if took := time.Since(at); took > 3*time.Second {
+			if took := time.Since(at); took > 30*time.Second {
 				t.Errorf("took %s", took)
 			}
 			if err == nil || werr != nil || a.State != answer.Cancelled {

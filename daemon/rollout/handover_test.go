@@ -136,7 +136,7 @@ func TestExec(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- cmd.Wait() }()
 	var conn net.Conn
-	limit := time.Now().Add(15 * time.Second)
+	limit := time.Now().Add(time.Minute)
 	for conn == nil {
 		if conn, err = net.Dial("unix", filepath.Join(dir, "sock")); err != nil && time.Now().After(limit) {
 			t.Fatalf("%v\n%s", err, out.String())

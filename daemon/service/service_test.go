@@ -56,7 +56,7 @@ func manager(t *testing.T) *net.UnixConn {
 	}
 	t.Cleanup(func() { conn.Close(); os.RemoveAll(dir) })
 	t.Setenv("NOTIFY_SOCKET", path)
-	if err := conn.SetDeadline(time.Now().Add(15 * time.Second)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	return conn

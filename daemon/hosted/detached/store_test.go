@@ -124,7 +124,7 @@ func TestStoreAsks(t *testing.T) {
 	go func() { ask(ctx); close(ended) }()
 	until := func(status tasks.Status, open string) {
 		t.Helper()
-		for limit := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
+		for limit := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 			got := get(t, s, c, id)
 			if got.Status == status && strings.Contains(string(got.Requests), open) {
 				return
@@ -172,7 +172,7 @@ func TestDaemonKilledWhileTaskAsks_AnswerBeforeItAsksAgainIsGiven(t *testing.T) 
 	ctx, die := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() { _, _ = s.Ask(ctx, id, requests); close(ended) }()
-	for limit := time.Now().Add(5 * time.Second); get(t, s, c, id).Status != tasks.InputRequired; {
+	for limit := time.Now().Add(time.Minute); get(t, s, c, id).Status != tasks.InputRequired; {
 		if time.Now().After(limit) {
 			t.Fatal("the client is not asked")
 		}
