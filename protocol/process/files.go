@@ -85,7 +85,7 @@ func (s *Spec) sum() uint32 {
 	plain := *s
 	plain.Sum = 0
 	b, _ := json.Marshal(&plain) // plain fields encode
-	return max(1, crc32.Checksum(b, takenTable))
+	return max(1, crc32.Checksum(b, takenTable()))
 }
 
 // errSum says that a file is not as it was written.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"sync"
 	"sync/atomic"
 	"unsafe"
 
@@ -113,14 +114,15 @@ func (t *Taken) Set(n int64) {
 
 // takenWord returns the word for write n of the directory name: n, and 24 bits of a checksum.
 func takenWord(name string, n int64) uint64 {
-	sum := crc32.Checksum([]byte(name), takenTable)
+	sum := crc32.Checksum([]byte(name), takenTable())
 	var b [8]byte
 	binary.LittleEndian.PutUint64(b[:], uint64(n))
-	sum = crc32.Update(sum, takenTable, b[:])
+	sum = crc32.Update(sum, takenTable(), b[:])
 	return uint64(n)<<24 | uint64(sum>>8)
 }
 
-var takenTable = crc32.MakeTable(crc32.Castagnoli)
+// takenTable returns the table of the checksums. A proxy, which is small, never needs it.
+var takenTable = sync.OnceValue(func() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) })
 
 // ReadTaken returns the last write that the worker of the directory dir has taken. While the worker
 // lives it may take more. It returns an error if the file cannot be read, does not exist, or holds

@@ -1,10 +1,9 @@
 package socket
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/crc32"
+	"hash/fnv"
 	"os"
 	"path/filepath"
 	"slices"
@@ -107,7 +106,9 @@ func (p Paths) HomeText() []byte { return sealed(strings.Join(p.States(), "\n") 
 // sealed returns a text with a last line by which [readSealed] knows that it is whole: a damaged path would
 // look like that of another home.
 func sealed(text string) []byte {
-	return fmt.Appendf(nil, "%s%08x\n", text, crc32.ChecksumIEEE([]byte(text)))
+	sum := fnv.New64a()
+	_, _ = sum.Write([]byte(text))
+	return fmt.Appendf(nil, "%s%016x\n", text, sum.Sum64())
 }
 
 // readSealed returns the text of a file that [sealed] has made. ok is false if there is no such file, or if it
@@ -122,11 +123,12 @@ func readSealed(path string) (text string, ok bool) {
 	return text, string(b) == string(sealed(text))
 }
 
-// place is where the home's daemon was started last, as placeFile has it.
+// place is where the home's daemon was started last, as placeFile has it: each field on a line, and each
+// variable. Every proxy reads it as it starts.
 type place struct {
-	Boot    string   `json:"boot"`              // of the machine: the place means nothing in another one
-	Socket  string   `json:"socket"`            // path
-	Environ []string `json:"environ,omitempty"` // variables that say where the files of the home lie
+	boot    string   // of the machine: the place means nothing in another one
+	socket  string   // path
+	environ []string // variables that say where the files of the home lie
 }
 
 // environNames are the variables of a [place].
@@ -138,9 +140,10 @@ var environNames = []string{
 func (p Paths) readPlace() (pl place, ok bool) {
 	boot := bootclock.ID()
 	for _, dir := range p.States() {
-		text, ok := readSealed(filepath.Join(dir, placeFile))
-		if ok && json.Unmarshal([]byte(text), &pl) == nil && pl.Boot == boot && boot != "" && CheckPath(pl.Socket) == nil {
-			return pl, true
+		text, _ := readSealed(filepath.Join(dir, placeFile))
+		lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+		if len(lines) >= 2 && lines[0] == boot && boot != "" && CheckPath(lines[1]) == nil {
+			return place{boot, lines[1], lines[2:]}, true
 		}
 	}
 	return place{}, false
@@ -158,18 +161,18 @@ func (p Paths) Earlier() (path string, err error) {
 	if !ok {
 		return "", nil
 	}
-	dir := filepath.Dir(pl.Socket)
+	dir := filepath.Dir(pl.socket)
 	info, err := os.Lstat(dir)
 	switch {
 	case err != nil:
-		return "", fmt.Errorf("the daemon before served at %s, and %w", pl.Socket, bareGone(err))
+		return "", fmt.Errorf("the daemon before served at %s, and %w", pl.socket, bareGone(err))
 	case !info.IsDir() || owner(info) != p.uid || info.Mode().Perm() != 0o700:
-		return "", fmt.Errorf("the daemon before served at %s, and that directory is not yours alone any more", pl.Socket)
+		return "", fmt.Errorf("the daemon before served at %s, and that directory is not yours alone any more", pl.socket)
 	}
 	if served := servedIn(dir); len(served) > 0 && !Serves(served, p.State()) {
-		return "", fmt.Errorf("the daemon before served at %s, and that directory belongs to another home now", pl.Socket)
+		return "", fmt.Errorf("the daemon before served at %s, and that directory belongs to another home now", pl.socket)
 	}
-	return pl.Socket, nil
+	return pl.socket, nil
 }
 
 // bareGone returns the error about a directory that cannot be looked at.
@@ -190,7 +193,7 @@ func (p Paths) Lost() []string {
 	for _, file := range p.pointers { // a daemon that stops removes it
 		if path, err := readPointer(file); err == nil && path == at {
 			pl, _ := p.readPlace()
-			return slices.DeleteFunc(pl.Environ, func(kv string) bool {
+			return slices.DeleteFunc(pl.environ, func(kv string) bool {
 				name, _, _ := strings.Cut(kv, "=")
 				return !slices.Contains(environNames, name)
 			})
@@ -205,22 +208,22 @@ func (p Paths) WritePlace(path string, getenv func(string) string) error {
 	if p.explicit != nil {
 		return nil
 	}
-	pl := place{Boot: bootclock.ID(), Socket: path}
+	lines := []string{bootclock.ID(), path}
 	for _, name := range environNames {
 		if value := getenv(name); value != "" {
-			pl.Environ = append(pl.Environ, name+"="+value)
+			lines = append(lines, name+"="+value)
 		}
 	}
-	text, err := json.Marshal(pl)
-	if err != nil {
-		return err
+	if slices.ContainsFunc(lines, func(line string) bool { return strings.Contains(line, "\n") }) {
+		return errors.New("note the place of the daemon: one of its paths has a line break")
 	}
+	text := strings.Join(lines, "\n") + "\n"
 	var errs []error
 	for _, dir := range p.States() {
 		err := os.MkdirAll(dir, 0o700)
 		if err == nil {
 			pattern := fmt.Sprintf(".%s.%d-*", placeFile, os.Getpid())
-			err = ownfile.Replace(filepath.Join(dir, placeFile), pattern, sealed(string(text)+"\n"), 0o600, false, func() {})
+			err = ownfile.Replace(filepath.Join(dir, placeFile), pattern, sealed(text), 0o600, false, func() {})
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("note the place of the daemon: %w", err))

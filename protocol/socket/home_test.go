@@ -125,7 +125,7 @@ func TestEarlier_AgentWithoutRuntimeDirectory_StartsWhereTheDaemonWas(t *testing
 		{"as it was", func() error { return nil }, ""},
 		{"another boot", func() error {
 			text, _ := readSealed(note)
-			return os.WriteFile(note, sealed(strings.ReplaceAll(text, `"boot":"`, `"boot":"x`)), 0o600)
+			return os.WriteFile(note, sealed("x"+text), 0o600)
 		}, ""},
 		{"directory gone", func() error { return os.RemoveAll(filepath.Dir(place)) }, "is gone"},
 		{"open to others", func() error { return os.Chmod(filepath.Dir(place), 0o755) }, "not yours alone"},
