@@ -99,6 +99,8 @@ type Greeting struct {
 	// Kept is what daemons have told the proxy to keep, by [Control.Keep]. Nil is from a client
 	// that keeps nothing, and is told nothing.
 	Kept map[string]string `json:"kept,omitzero"`
+	// Replays is how many lines the client sends again, in a resume.
+	Replays int `json:"replays,omitempty"`
 	// Logins are the names of [LoginVariables] that the client has.
 	Logins []string `json:"logins,omitempty"`
 }
@@ -319,7 +321,7 @@ func ParseGreeting(line []byte) (Greeting, error) {
 // another case, for either value.
 var greetingKeys = jsonrpc.Keys{Known: []string{
 	"holdline", "role", "session", "resume", "store", "next", "pending", "identity", "token", "project", "cwd", "named",
-	"server", "view", "state", "version", "files", "numbers", "kept", "logins",
+	"server", "view", "state", "version", "files", "numbers", "kept", "replays", "logins",
 }}
 
 // ErrNoWelcome is wrapped by the error of [ParseWelcome] for a line that is no daemon's.

@@ -443,6 +443,7 @@ func (p *proxy) greet(conn net.Conn, last *link) (*link, error) {
 	if last != nil {
 		g.Resume = true
 		g.Next, g.Pending, l.replays = p.store.recall()
+		g.Replays = len(l.replays)
 		g.Store = last.storeFor(g.Pending)
 		l.since, l.below = g.Store, g.Next
 	}

@@ -307,10 +307,8 @@ func TestServerSubscriptions(t *testing.T) {
 	kill9(t, pid)
 	p.pid(pid)
 	same(t, "m, with the next daemon",
-		m.news(func(x *answer) bool { return x.Method == "notifications/resources/updated" }),
-		fmt.Sprintf("[%q] for %d", "mem://a", listen), forM)
-	same(t, "a, with the next daemon",
-		a.news(func(x *answer) bool { return x.Method == "notifications/resources/updated" }), "mem://a")
+		m.news(func(x *answer) bool { return x.Method == "notifications/subscriptions/acknowledged" }),
+		fmt.Sprintf("[%q] for %d", "mem://a", listen))
 	same(t, "a, with the next daemon", a.touch("mem://a"), "mem://a")
 	same(t, "m, with the next daemon", m.modernPing(), forM)
 	same(t, "b, with the next daemon", b.pingNews())

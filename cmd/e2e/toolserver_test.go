@@ -47,7 +47,8 @@ import (
 //	log {token, level}     sends the token as a log message of this level; below "info" only
 //	                       if the client has set such a level
 //	mirror {…}             answers with the request's params as they were spelled
-//	touch {token}          changes the resource with this URI, and notifies subscribers
+//	touch {token, ms}      changes the resource with this URI, and notifies subscribers; with ms
+//	                       it notes "begin", waits, and notes "touched"
 //
 // With -own there are, with the effect of effect:
 //
@@ -494,6 +495,11 @@ func (s *toolServer) tool(ctx context.Context, m *toolMessage) (string, error) {
 		_, _ = fmt.Fprintf(s.errOut, "toolserver: %s\n", a.Token)
 		return a.Token, nil
 	case "touch":
+		if a.MS > 0 {
+			s.note("begin", a.Token)
+			toolPause(ctx, a.MS)
+			defer s.note("touched", a.Token)
+		}
 		s.mu.Lock()
 		told := s.subscribed[a.Token]
 		s.mu.Unlock()

@@ -41,7 +41,7 @@ func (j *Journal) Forget(writes ...int64) {
 
 // compactIfDue rewrites the file without the lines that are not needed, if that is due before a
 // record is appended. id is the write id of that record. Compaction is due if the file has records of id or later writes, which the new record voids. It
-// is also due if records were forgotten or deadlines moved, and the file has doubled since it was
+// is also due if records were forgotten or lines of latestOf added, and the file has doubled since it was
 // last rewritten or would exceed [MaxJournal]. If it is not due, compactIfDue returns nil.
 //
 // After an error the file is what it was, and the caller may append all the same: of two records
@@ -52,7 +52,7 @@ func (j *Journal) compactIfDue(id int64) error {
 	_, high := j.rangeLocked()
 	void := id <= high
 	forgotten := j.forgotten
-	pays := (len(forgotten) > 0 || len(j.deadlines) > 0) && (j.size > j.due || j.size > MaxJournal-nearlyFull)
+	pays := (len(forgotten) > 0 || len(j.latestOf) > 0) && (j.size > j.due || j.size > MaxJournal-nearlyFull)
 	if void || pays {
 		j.forgotten = nil // what is forgotten from now on is for the next compaction
 	}
@@ -85,15 +85,15 @@ func (j *Journal) compact(next int64, forgotten map[int64]struct{}) error {
 	if _, err := io.ReadFull(io.NewSectionReader(j.f, 0, j.size), old); err != nil {
 		return fmt.Errorf("read call records: %w", err)
 	}
-	lines, deadlines, detached := needed(j.lines, j.deadlines, j.detached, next, forgotten)
+	lines, latestOf, detached := needed(j.lines, j.latestOf, j.detached, next, forgotten)
 	// All writes before next up to the last one are on record. The highest that is not kept is dropped.
 	dropped, top := j.dropped, min(j.latest, next-1)
 	if len(lines) == 0 || lines[len(lines)-1].write < top {
 		dropped = max(dropped, top)
 	}
 	number := int64(1)
-	kept := header(nil, j.dir, dropped, number+int64(len(lines)+len(deadlines)+len(detached)))
-	for _, list := range [][]span{lines, deadlines, detached} { // these stand behind the record of their call
+	kept := header(nil, j.dir, dropped, number+int64(len(lines)+len(latestOf)+len(detached)))
+	for _, list := range [][]span{lines, latestOf, detached} { // these stand behind the record of their call
 		for i := range list {
 			at := &list[i]
 			from := len(kept)
@@ -123,20 +123,20 @@ func (j *Journal) compact(next int64, forgotten map[int64]struct{}) error {
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.lines, j.deadlines, j.detached = lines, deadlines, detached
+	j.lines, j.latestOf, j.detached = lines, latestOf, detached
 	return nil
 }
 
 // needed is the compaction rule. Of the three lists of lines it returns those that the compacted
-// file keeps: records, the latest deadline of each call that stays, and the lines that detach
-// calls that stay.
+// file keeps: records, the latest line of those that count alone for each write that stays, and the
+// lines that detach calls that stay.
 //
 // A record is dropped in two cases only. Its write id is next or higher: the worker has not taken
 // that write, and the daemon is about to give the number out again. Or its write is in forgotten:
 // no client can ask for its answer any more. Callers never forget calls that their client has not
 // confirmed, standing subscriptions and the log level.
 func needed(
-	lines, deadlines, detached []span, next int64, forgotten map[int64]struct{},
+	lines, latestOf, detached []span, next int64, forgotten map[int64]struct{},
 ) (records, latest, stored []span) {
 	stays := map[int64]bool{}
 	for _, at := range lines {
@@ -150,7 +150,7 @@ func needed(
 			stored = append(stored, at)
 		}
 	}
-	for _, at := range slices.Backward(deadlines) {
+	for _, at := range slices.Backward(latestOf) {
 		if stays[at.write] {
 			latest = append(latest, at)
 			stays[at.write] = false

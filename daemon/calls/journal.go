@@ -50,9 +50,9 @@ type Journal struct {
 	bad     error  // not nil if the file is damaged, once a torn line could not be cut off, or after Close
 	buf     []byte // of the latest line, used again by the next
 
-	mu        sync.Mutex // guards all below; lines, deadlines and detached change only while file is held, too
+	mu        sync.Mutex // guards all below; lines, latestOf and detached change only while file is held, too
 	lines     []span     // of the records in the file that count, in the order of their writes
-	deadlines []span     // of the lines that move the deadline of a call
+	latestOf  []span     // of the lines of which only the last one of a write counts: its deadline, or what has changed
 	detached  []span     // of the lines that detach a call, or say that its answer is in a file
 	forgotten map[int64]struct{}
 	fresh     []int64 // forgotten writes that no line of the file lists as done
@@ -129,7 +129,7 @@ func (j *Journal) read(c *content) {
 	for i := range c.records {
 		j.noteLocked(c.records[i].at)
 	}
-	j.deadlines, j.detached = c.moved, c.detached
+	j.latestOf, j.detached = c.moved, c.detached
 	j.size, j.number, j.dropped, j.latest = int64(c.size), c.lines, c.dropped, c.last
 }
 
@@ -297,7 +297,15 @@ func (j *Journal) Settle() error {
 // bootMS, a reading of the boot clock in ms. After an error, which it returns, the earlier
 // deadline stands. It takes j.file and j.mu, and blocks on the disk.
 func (j *Journal) MoveDeadline(call, bootMS int64) error {
-	return j.note(&Record{Kind: KindDeadline, Call: call, DeadlineBootMS: bootMS}, &j.deadlines)
+	return j.note(&Record{Kind: KindDeadline, Call: call, DeadlineBootMS: bootMS}, &j.latestOf)
+}
+
+// Changed appends a line to the file: what the subscription of that write is for has changed at a
+// place of the child's output. The output must not be acknowledged before Changed has returned. After
+// an error, which it returns, the earlier place stands. It takes j.file and j.mu, and blocks on the
+// disk.
+func (j *Journal) Changed(write, place int64) error {
+	return j.note(&Record{Kind: KindChanged, Call: write, N: place}, &j.latestOf)
 }
 
 // Detach appends a line to the file: the job store owns the call with the write id call, for whose
@@ -317,8 +325,8 @@ func (j *Journal) Filed(call, size int64, sum uint32) error {
 }
 
 // note appends the line of r, which says something of the call r.Call, to the file, and the place
-// of that line to list, a field of j. After an error, which it returns, both are what they were.
-// It takes j.file and j.mu.
+// of that line to list, a field of j. Before a change it compacts the file if that is due. After an
+// error, which it returns, the file lacks the line, and the list its place. It takes j.file and j.mu.
 func (j *Journal) note(r *Record, list *[]span) error {
 	b, err := r.line(nil)
 	if err != nil {
@@ -326,6 +334,9 @@ func (j *Journal) note(r *Record, list *[]span) error {
 	}
 	j.file.Lock()
 	defer j.file.Unlock()
+	if r.Kind == KindChanged && j.bad == nil { // it may come as often as a server likes, without a record between
+		_ = j.compactIfDue(max(j.latest, j.dropped) + 1) // if it fails, the file is what it was
+	}
 	b = seal(b, 0, j.dir, j.number)
 	at := span{r.Call, int32(j.size), int32(len(b))}
 	if err := j.writeLines(b, 1); err != nil {
@@ -370,7 +381,7 @@ func (j *Journal) noteLocked(at span) {
 	// What was said of these writes was said of records that are void now.
 	j.fresh = slices.DeleteFunc(j.fresh, func(id int64) bool { return id >= at.write })
 	void := func(d span) bool { return d.write >= at.write }
-	j.deadlines, j.detached = slices.DeleteFunc(j.deadlines, void), slices.DeleteFunc(j.detached, void)
+	j.latestOf, j.detached = slices.DeleteFunc(j.latestOf, void), slices.DeleteFunc(j.detached, void)
 	delete(j.forgotten, at.write)
 	j.lines = append(j.lines[:n], at)
 }

@@ -3,11 +3,13 @@ package calls
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 )
@@ -100,7 +102,7 @@ func TestRecordLine(t *testing.T) {
 		Detached: true, FileSize: 9, FileSum: math.MaxUint32, Done: []int64{7, 8},
 	}
 	for v, i := reflect.ValueOf(r), 0; i < v.NumField(); i++ {
-		if v.Field(i).IsZero() && v.Type().Field(i).Name != "Doubtful" {
+		if v.Field(i).IsZero() && !slices.Contains([]string{"Doubtful", "Changed"}, v.Type().Field(i).Name) {
 			t.Errorf("the test leaves out %s", v.Type().Field(i).Name)
 		}
 	}
@@ -157,4 +159,53 @@ func TestJournalOfVoidRecords(t *testing.T) {
 		calls[1].DeadlineBootMS != 0 {
 		t.Errorf("the calls are %+v", calls)
 	}
+}
+
+// TestChanged checks that the place of the last change stands with its subscription, also behind a
+// compaction, which many changes without a record between come to by themselves, and that a record
+// with the same write voids it.
+func TestChanged(t *testing.T) {
+	path := filepath.Join(t.TempDir(), File)
+	j, _, err := reopen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	j.from, j.due = 1<<10, 1<<10
+	put := func(kind string, write int64) {
+		t.Helper()
+		if err := j.Append(Record{Kind: kind, Write: write, Name: "u"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	change := func(write, place int64) {
+		t.Helper()
+		if err := j.Changed(write, place); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := func(when, want string) {
+		t.Helper()
+		_, records, err := reopen(path)
+		var got strings.Builder
+		for _, r := range records {
+			fmt.Fprintf(&got, "%d:%d ", r.Write, r.Changed)
+		}
+		if err != nil || got.String() != want {
+			t.Errorf("%s: write and change are %q, %v, want %q", when, got.String(), err, want)
+		}
+	}
+	put(KindSubscribe, 1)
+	put(KindListen, 2)
+	put(KindCall, 3)
+	want("no change", "1:0 2:0 3:0 ")
+	change(2, 5)
+	for place := range int64(100) {
+		change(1, 100+place)
+	}
+	want("changed often", "1:199 2:5 3:0 ")
+	if j.size > 4<<10 {
+		t.Errorf("the file has %d bytes", j.size)
+	}
+	put(KindListen, 2) // the earlier write 2 was not taken
+	want("its write id given out again", "1:199 2:0 ")
 }

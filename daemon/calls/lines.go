@@ -76,7 +76,7 @@ func header(b []byte, dir string, dropped, lines int64) []byte {
 // content is what the lines of a journal say.
 type content struct {
 	records         []placed // in the order of the file, without those that are done
-	moved, detached []span   // of the lines that move deadlines, only the last one for each call, and that detach or file calls
+	moved, detached []span   // see [Journal].latestOf, only the last one of each write, and [Journal].detached
 	named           bool     // the first line is whole
 	dropped         int64    // of the first line
 	last            int64    // write id of the last record, done or not; 0 if there is none
@@ -155,6 +155,7 @@ func parse(dir string, b []byte) (c content) {
 // that are not done. It fills in moved and detached, without the lines for void records.
 func (c *content) resolve() {
 	done, deadlines, lines := map[int64]struct{}{}, map[int64]int64{}, map[int64]int64{}
+	changed := map[int64]int64{}
 	filed := map[int64]*placed{}
 	// The lowest write of the records behind a line: they void what it says of that and of later writes.
 	lowest := int64(math.MaxInt64)
@@ -167,6 +168,15 @@ func (c *content) resolve() {
 				if r.Call < lowest {
 					c.moved = append(c.moved, span{r.Call, r.at.off, r.at.size})
 				}
+			}
+		case KindChanged:
+			if _, later := changed[r.Call]; !later && r.Call < lowest {
+				changed[r.Call] = r.N
+				c.moved = append(c.moved, span{r.Call, r.at.off, r.at.size})
+			}
+		case KindSubscribe, KindListen:
+			if r.Write < lowest {
+				r.Changed = changed[r.Write]
 			}
 		case KindDetach:
 			lines[r.Call] = r.N

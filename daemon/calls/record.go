@@ -34,6 +34,7 @@ const (
 	KindDeadline    = "deadline" // no write: moves the deadline of Call to DeadlineBootMS
 	KindDetach      = "detach"   // no write: Call belongs to the job store from now on
 	KindFiled       = "filed"    // no write: the answer to Call is in its file, which has FileSize and FileSum
+	KindChanged     = "changed"  // no write: what Call subscribes to has changed last at the place N of the output
 )
 
 // RecordVersion is the version of the lines in calls.jsonl.
@@ -72,6 +73,9 @@ type Record struct {
 	// Done lists writes whose records before this one are no longer needed.
 	Done []int64 `json:"done,omitempty"`
 
+	// Changed is the place in the child's output at which what a subscription is for has changed last;
+	// 0 if that is not known. It is in a line of its own; [Load] sets it.
+	Changed int64 `json:"-"`
 	// Doubtful says that lines behind this one are damaged or missing: the write may not have been
 	// made, and another one may have its number. It is in no file; [Load] sets it.
 	Doubtful bool `json:"-"`

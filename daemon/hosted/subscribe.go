@@ -34,9 +34,10 @@ func (m *Manager) Subscribe(
 	defer cancel()
 	err = fault.New(fault.TransportFailure, fault.Server, mcp.Subscribe, "server %s ended %d times", server,
 		dispatch.MaxAttempts)
+	var u *upstream.Process
 	for range dispatch.MaxAttempts {
-		u, rerr := s.Ready(ctx, nil, c)
-		if rerr == nil {
+		var rerr error
+		if u, rerr = s.Ready(ctx, nil, c); rerr == nil {
 			u.Wake()
 			failure, rerr = u.AwaitWatch(ctx, uri, again)
 		}
@@ -48,8 +49,10 @@ func (m *Manager) Subscribe(
 	m.hub.Mu.Lock()
 	defer m.hub.Mu.Unlock()
 	switch {
-	case err == nil && failure == nil, again && err != nil:
-		sub.HoldLocked()
+	case err == nil && failure == nil:
+		u.HoldLocked(c.Session, sub, again && fresh)
+	case again && err != nil:
+		sub.ExpectLocked()
 	case fresh:
 		m.hub.UnsubscribeLocked(c.Session, func(s *upstream.Subscription) bool { return s == sub })
 		m.hub.ReconcileLocked()
@@ -84,6 +87,20 @@ func (m *Manager) subscribable(ctx context.Context, c *tool.Caller, uri string) 
 	}
 	s, err := m.lookup(server)
 	return s, names, err
+}
+
+// Back has a session notified of what it has missed while it had no connection.
+func (m *Manager) Back(session string) {
+	m.hub.Mu.Lock()
+	defer m.hub.Mu.Unlock()
+	m.hub.BackLocked(session)
+}
+
+// Retell notifies a session of changes for which it had no subscription in force, or no room, before.
+func (m *Manager) Retell(session string) {
+	m.hub.Mu.Lock()
+	defer m.hub.Mu.Unlock()
+	m.hub.RetellLocked(session)
 }
 
 // Unsubscribe ends the holder's subscription to a resource; all of them if the URI is "".

@@ -246,6 +246,8 @@ func (noServers) Subscribe(context.Context, tool.Caller, string, string, bool) (
 }
 
 func (noServers) Unsubscribe(string, string, string) {}
+func (noServers) Back(string)                        {}
+func (noServers) Retell(string)                      {}
 
 // jobs is an executor for which line 77 is a call of hold that has begun.
 type jobs struct {

@@ -76,6 +76,9 @@ func (s *session) readLines(ctx context.Context, l *link.Link, calls *crew.Crew)
 	}
 	var replay *protocol.Control // describes the next line, which the proxy sends again; nil if it is a new one
 	for {
+		if replay == nil && s.replays <= 0 {
+			s.endReplay()
+		}
 		text, err := l.Next()
 		switch {
 		case err == nil:
@@ -106,6 +109,9 @@ func (s *session) readLines(ctx context.Context, l *link.Link, calls *crew.Crew)
 		switch {
 		case protocol.IsControl(text):
 			control, err := protocol.ParseControl(text)
+			if control.Replay != nil {
+				s.replays--
+			}
 			switch {
 			case err != nil:
 			case control.Bye != "":
@@ -124,6 +130,18 @@ func (s *session) readLines(ctx context.Context, l *link.Link, calls *crew.Crew)
 			s.handleText(ctx, l, l.Lines.Own(text), replay, calls)
 			replay = nil
 		}
+	}
+}
+
+// endReplay notes that the proxy sends no more lines again: it can be told from now on what the client
+// was told of the changes of resources. It takes s.mu.
+func (s *session) endReplay() {
+	s.mu.Lock()
+	ends := s.replaying && len(s.follows)+len(s.listens) > 0
+	s.replaying = false
+	s.mu.Unlock()
+	if ends {
+		s.srv.o.Hosted.Retell(s.hash)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"holdline/daemon/session/age"
 	"holdline/daemon/session/crew"
 	"holdline/daemon/session/flight"
+	"holdline/daemon/session/held"
 	"holdline/daemon/session/link"
 	"holdline/daemon/session/outbox"
 	"holdline/daemon/session/peer"
@@ -227,14 +228,17 @@ func (s *session) attachLink(ctx context.Context, l *link.Link) (over bool) {
 	}
 	if !s.anonymous {
 		s.n = max(g.Next-1, 0)
+		s.replays = g.Replays
 	}
 	s.mu.Lock()
 	over = s.state == expelled
 	s.setLocked(attached, l)
 	s.peer, s.version = l.Peer, profile.Clip(g.Version)
-	if g.Resume {
+	if s.replaying = g.Resume; g.Resume {
 		s.lists.Restore(g.Kept, fresh)
+		s.told = held.Told(g.Kept)
 	}
+	subscribed := len(s.follows)+len(s.listens) > 0
 	s.known = map[int64]struct{}{}
 	again := s.kept.Take(pending)
 	s.waits.Force(&s.keeping, 0)
@@ -268,6 +272,9 @@ func (s *session) attachLink(ctx context.Context, l *link.Link) (over bool) {
 			"pending", len(pending), "answers", len(again), "cancelled", len(dropped))
 		s.srv.o.Executors.Resumed(s.hash, pending)
 		s.listenOn()
+		if !fresh && subscribed {
+			s.srv.o.Hosted.Back(s.hash)
+		}
 		if !fresh && s.keeps { // if it is fresh, it is not known yet who the client is
 			s.lookAtLists()
 		}
@@ -427,15 +434,14 @@ func (s *session) Seen(n int64) {
 	}
 }
 
-// offerLine queues a line that is no answer. It never blocks. It drops the line if the client is
-// not connected, if there is no room, or if allowed returns false. allowed may be nil; the outbox
-// calls it under s.mu and its own lock, after all lines that were queued before. It takes s.mu.
-func (s *session) offerLine(line []byte, allowed func() bool) {
+// offerLine queues a line that is no answer. It never blocks. It drops the line, and returns false, if
+// the client is not connected, if there is no room, or if allowed returns false. allowed may be nil;
+// the outbox calls it under s.mu and its own lock, after all lines that were queued before. It takes
+// s.mu.
+func (s *session) offerLine(line []byte, allowed func() bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock() // so that no other connection replaces s.cur meanwhile
-	if s.cur != nil {
-		s.cur.Out.Offer(line, allowed)
-	}
+	return s.cur != nil && s.cur.Out.Offer(line, allowed)
 }
 
 // queueLine queues the answer to line n, which has no newline, or keeps it until the client is

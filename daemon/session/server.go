@@ -64,6 +64,11 @@ type Hosted interface {
 	Subscribe(ctx context.Context, c tool.Caller, holder, uri string, again bool) (failure json.RawMessage, err error)
 	// Unsubscribe ends the holder's subscription to a resource; all of them if the URI is "".
 	Unsubscribe(session, holder, uri string)
+	// Back says that the client of a session is back, and what its proxy keeps is known.
+	Back(session string)
+	// Retell says that the session takes notifications that it may have dropped before, or keeps
+	// what it did not.
+	Retell(session string)
 }
 
 // Options are a server's settings.

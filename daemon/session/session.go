@@ -63,25 +63,28 @@ type session struct {
 	store     string             // id of the records with which the client came back first; "" if it did not
 	waits     *outbox.Guest      // bounds the answers that wait; nil unless the client is a guest
 	release   func()             // gives back the room that the present line of a guest takes; nil for none
+	replays   int                // lines that its proxy is still to send again
 	uncertain int64              // lines below it may have run without a record that this daemon can read; 0 for none
 
 	lists   held.Lists      // the lists that the client holds; has a lock of its own
 	looking lockcheck.Mutex // held while lists are looked at and a change of them is announced; guards nothing
 
-	mu      lockcheck.Mutex  // guards all below
-	last    protocol.Control // the bye of a session that is expelled
-	state   sessionState     // changed by setLocked alone
-	came    chan struct{}    // closed and replaced when the session is attached
-	cur     *link.Link       // nil unless the session is attached
-	kept    outbox.Kept      // answers to give again when the client is back
-	keeping int              // of the room of a guest, for kept
-	peer    peer.Peer        // of the latest connection
-	version string           // of the proxy
-	profile profile.Profile  // of the client, as far as it is known
-	flights *flight.Table    // requests that are not answered; set with agent
-	listens listen.Table     // open subscriptions of a modern client
-	follows listen.Follows   // subscriptions of a legacy client to resources
-	info    json.RawMessage  // of the one server that the session is for
+	mu        lockcheck.Mutex   // guards all below
+	last      protocol.Control  // the bye of a session that is expelled
+	state     sessionState      // changed by setLocked alone
+	came      chan struct{}     // closed and replaced when the session is attached
+	cur       *link.Link        // nil unless the session is attached
+	kept      outbox.Kept       // answers to give again when the client is back
+	keeping   int               // of the room of a guest, for kept
+	peer      peer.Peer         // of the latest connection
+	version   string            // of the proxy
+	profile   profile.Profile   // of the client, as far as it is known
+	flights   *flight.Table     // requests that are not answered; set with agent
+	listens   listen.Table      // open subscriptions of a modern client
+	follows   listen.Follows    // subscriptions of a legacy client to resources
+	told      map[string]string // what its proxy keeps of the changes of resources, by server
+	replaying bool              // its proxy sends lines again
+	info      json.RawMessage   // of the one server that the session is for
 }
 
 // sessionState is where a session stands.

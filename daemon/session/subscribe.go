@@ -12,6 +12,7 @@ import (
 	"holdline/daemon/session/outbox"
 	"holdline/daemon/tasks"
 	"holdline/daemon/tool"
+	"holdline/protocol"
 	"holdline/protocol/fault"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
@@ -75,8 +76,7 @@ func (s *session) unsubscribe(ctx context.Context, r *request) {
 }
 
 // subscribeAgain repeats the subscription of r, an earlier request whose answer the client has. It
-// returns at once. Once the server has agreed, the client is notified that the resource may have
-// changed. If it refuses or r is malformed, nothing is sent or retried. It takes s.mu.
+// returns at once. If the server refuses or r is malformed, nothing is sent or retried. It takes s.mu.
 func (s *session) subscribeAgain(ctx context.Context, r *request, calls *crew.Crew) {
 	uri, f := s.uri(r)
 	if s.guest != "" && s.running.Load() >= maxSubscriptions { // it may claim any number of earlier ones
@@ -91,9 +91,7 @@ func (s *session) subscribeAgain(ctx context.Context, r *request, calls *crew.Cr
 		failure, err := s.subscribeTarget(ctx, r, uri)
 		if err != nil || failure != nil {
 			s.log.DebugContext(ctx, "subscription is not in force again", "err", err)
-			return
 		}
-		s.Updated("", mcp.OfResource(uri))
 	})
 }
 
@@ -237,9 +235,8 @@ func (s *session) watchTask(ctx context.Context, l *listen.Subscription, id stri
 
 // acknowledge counts r as a success, queues the acknowledgement, for which it may block, and
 // registers l. A client that holds no list of which it wants the changes is told of those from now
-// on; a list that has changed since the client was given it is announced. For a replayed r
-// acknowledge then calls mayHaveChanged. It returns false, and does not register l, if the client has
-// ended the subscription. It takes s.looking and s.mu.
+// on; a list that has changed since the client was given it is announced. It returns false, and does
+// not register l, if the client has ended the subscription. It takes s.looking and s.mu.
 func (s *session) acknowledge(ctx context.Context, r *request, l *listen.Subscription) bool {
 	if r.flight.At() != flight.Running {
 		return false
@@ -265,8 +262,8 @@ func (s *session) acknowledge(ctx context.Context, r *request, l *listen.Subscri
 	for notification := range l.Granted {
 		s.ListChanged(notification)
 	}
-	if r.replay {
-		s.mayHaveChanged(l)
+	if len(l.URIs) > 0 {
+		s.srv.o.Hosted.Retell(s.hash)
 	}
 	return true
 }
@@ -279,39 +276,56 @@ func (s *session) unlisten(l *listen.Subscription) {
 	s.srv.o.Hosted.Unsubscribe(s.hash, l.Holder, "")
 }
 
-// mayHaveChanged announces each resource of l as changed: a notification may have been lost.
-func (s *session) mayHaveChanged(l *listen.Subscription) {
-	for _, uri := range l.URIs {
-		s.Updated(l.Holder, mcp.OfResource(uri))
-	}
-}
-
-// listenOn acknowledges all resource subscriptions again, and calls mayHaveChanged. It takes s.mu.
+// listenOn acknowledges all resource subscriptions again. It takes s.mu.
 func (s *session) listenOn() {
 	s.mu.Lock()
 	all := s.listens.WithResources()
 	s.mu.Unlock()
 	for _, l := range all {
 		s.offerLine(append(l.Acknowledgement(), '\n'), nil)
-		s.mayHaveChanged(l)
 	}
 }
 
 // Updated queues a notification that a resource has changed: to the legacy client if holder is "",
 // else in the modern client's subscription of that name. It never blocks: without a connection,
-// room or an acknowledged subscription the notification is dropped. It takes s.mu.
-func (s *session) Updated(holder string, params json.RawMessage) {
-	if holder == "" {
-		s.offerLine(append(jsonrpc.AppendRequest(nil, nil, mcp.ResourceUpdated, params), '\n'), nil)
+// room or an acknowledged subscription the notification is dropped, and Updated returns false. It
+// takes s.mu.
+func (s *session) Updated(holder string, params json.RawMessage) bool {
+	if holder != "" {
+		s.mu.Lock()
+		id := s.listens.OfHolder(holder)
+		s.mu.Unlock()
+		if id == nil {
+			return false // it is not acknowledged yet, or has ended
+		}
+		tagged, err := listen.Tag(params, id)
+		if err != nil {
+			return true // nothing of it can be sent, ever
+		}
+		params = tagged
+	}
+	return s.offerLine(append(jsonrpc.AppendRequest(nil, nil, mcp.ResourceUpdated, params), '\n'), nil)
+}
+
+// Told returns what the proxy keeps of the changes of a server's resources. It takes s.mu.
+func (s *session) Told(server string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.told[server]
+}
+
+// Tell has the proxy keep what the client was told of the changes of a server's resources. While the
+// client's lines are sent again it does nothing: of a subscription that is still to come the client
+// may not have been told what it missed. It takes s.mu.
+func (s *session) Tell(server, what string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cur == nil || !s.keeps || s.replaying || s.told[server] == what {
 		return
 	}
-	s.mu.Lock()
-	id := s.listens.OfHolder(holder)
-	s.mu.Unlock()
-	if id == nil {
-		return // it is not acknowledged yet, or has ended
+	if s.told == nil {
+		s.told = map[string]string{}
 	}
-	if tagged, err := listen.Tag(params, id); err == nil {
-		s.offerLine(append(jsonrpc.AppendRequest(nil, nil, mcp.ResourceUpdated, tagged), '\n'), nil)
-	}
+	s.told[server] = what
+	s.cur.Out.Control(protocol.Control{Holdline: protocol.Version, Keep: map[string]string{held.Updates + server: what}})
 }

@@ -35,6 +35,9 @@ func (w *Worker) Detach(write int64, session string, n int64) error {
 // Filed records that the answer to a write is in its file: see [calls.Journal.Filed].
 func (w *Worker) Filed(write, size int64, sum uint32) error { return w.journal.Filed(write, size, sum) }
 
+// Changed records where what a subscription is for has changed: see [calls.Journal.Changed].
+func (w *Worker) Changed(write, place int64) error { return w.journal.Changed(write, place) }
+
 // voidUnmade sets the next write id of a worker that is dead behind the last write that it has
 // taken, as far as its files tell: the records above that are void. It does nothing while the worker
 // is connected.

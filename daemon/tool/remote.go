@@ -119,8 +119,12 @@ type Client interface {
 	// the client has set a level that covers it.
 	Log(level string, params json.RawMessage, asked bool)
 	// Updated passes on the notification that a resource has changed, with these
-	// params, to the holder of a subscription.
-	Updated(holder string, params json.RawMessage)
+	// params, to the holder of a subscription. It returns false if it is dropped.
+	Updated(holder string, params json.RawMessage) bool
+	// Told returns what the client's proxy keeps of the changes of a server's resources
+	// that it was notified of; "" if nothing. Tell has it keep something else.
+	Told(server string) string
+	Tell(server, what string)
 	// Full ends the session, since more answers wait for its client than are
 	// kept. The answers are dropped. It does not block.
 	Full()

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"holdline/daemon/dialect"
+	"holdline/daemon/lines"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
 	"holdline/protocol/jsonrpc"
@@ -24,6 +25,7 @@ type Subscription struct {
 	server string
 	names  []string // by which rules know the resource
 	held   bool     // it was in force: what has changed since must be told
+	missed bool     // the client must be notified of a change still
 }
 
 // SubscribeLocked records that a session wants to hear of a resource, under the name holder. It
@@ -46,11 +48,8 @@ func (h *Hub) SubscribeLocked(session, holder, uri, server string, names []strin
 	return s, true, nil
 }
 
-// HoldLocked records that a subscription is in force, and reports whether it was before.
-func (s *Subscription) HoldLocked() (before bool) {
-	before, s.held = s.held, true
-	return before
-}
+// ExpectLocked records that a subscription will be in force once its server can be asked.
+func (s *Subscription) ExpectLocked() { s.held = true }
 
 // UnsubscribeLocked ends the subscriptions of a session that match. The caller must hold h.Mu.
 func (h *Hub) UnsubscribeLocked(session string, matches func(*Subscription) bool) {
@@ -86,20 +85,28 @@ func (u *Process) levelLocked() string {
 // use. The caller must hold hub.Mu.
 func (u *Process) subscribersLocked() iter.Seq2[tool.Client, *Subscription] {
 	return func(yield func(tool.Client, *Subscription) bool) {
-		rules := u.hub.o.Rules
 		for session, all := range u.hub.subscriptions {
 			c := u.hub.Clients[session]
 			if c == nil || !u.Instance.Uses(session, c) {
 				continue
 			}
-			who := c.Caller()
 			for _, s := range all {
-				if s.server == u.Server && (rules == nil || rules.May(who.Who(), u.Server, s.names...)) && !yield(c, s) {
+				if u.offersLocked(c, s) && !yield(c, s) {
 					return
 				}
 			}
 		}
 	}
+}
+
+// offersLocked reports whether a subscription is to a resource of the process that its client may use.
+// The caller must hold hub.Mu.
+func (u *Process) offersLocked(c tool.Client, s *Subscription) bool {
+	if s.server != u.Server || u.hub.o.Rules == nil {
+		return s.server == u.Server
+	}
+	who := c.Caller()
+	return u.hub.o.Rules.May(who.Who(), u.Server, s.names...)
 }
 
 // urisLocked returns the resources to which sessions have subscribed. hub.Mu must be held.
@@ -112,28 +119,33 @@ func (u *Process) urisLocked() map[string]struct{} {
 }
 
 // agreedLocked records that the process notifies of changes to a resource from now on. Those who had
-// subscribed before are notified at once: they may have missed one. hub.Mu must be held.
+// subscribed before are notified: they may have missed one. The caller, the reader, must hold hub.Mu.
 func (u *Process) agreedLocked(uri string, w *watch) {
-	w.state = agreed
-	u.notifyLocked()
-	for c, s := range u.subscribersLocked() {
-		if s.URI == uri && s.HoldLocked() {
-			c.Updated(s.Holder, mcp.OfResource(uri))
-		}
+	w.state, w.recorded = agreed, false
+	w.changed, u.standing.untold = max(w.changed, endOf(u.output.Last())), true
+	for _, s := range u.subscribersLocked() {
+		s.missed = s.missed || s.URI == uri && s.held
 	}
 	u.Wake() // it may be unwanted by now
 }
 
-// updated forwards the server's notification that a resource has changed to the sessions that have
-// subscribed to it, or to a resource that contains it. A malformed one is dropped. It takes hub.Mu.
-func (u *Process) updated(msg jsonrpc.Message) {
+// updated forwards the server's notification that a resource has changed, in the line l, to the sessions
+// that have subscribed to it, or to a resource that contains it. Of those from before the attach each
+// subscription gets one, unless an earlier daemon has forwarded them. A malformed one is dropped. It takes hub.Mu.
+func (u *Process) updated(msg jsonrpc.Message, l *lines.Line) {
 	uri, ok := mcp.String(jsonrpc.Field(msg.Params, "uri"))
 	params, err := dialect.DropSubscription(msg.Params)
-	if ok && err == nil {
-		u.hub.Mu.Lock()
-		defer u.hub.Mu.Unlock()
-		u.updatedLocked(uri, params)
+	if !ok || uri == "" || err != nil {
+		return
 	}
+	u.hub.Mu.Lock()
+	defer u.hub.Mu.Unlock()
+	if l.Old {
+		u.missedLocked(uri, placeOf(l))
+		return
+	}
+	u.changedLocked(uri, placeOf(l))
+	u.updatedLocked(uri, params)
 }
 
 // updatedLocked notifies each holder once. The caller must hold hub.Mu.
@@ -142,13 +154,18 @@ func (u *Process) updatedLocked(uri string, params json.RawMessage) {
 		c      tool.Client
 		holder string
 	}
-	told := map[place]struct{}{}
+	told := map[place]bool{}
 	for c, s := range u.subscribersLocked() {
-		at := place{c, s.Holder}
-		if _, ok := told[at]; !ok && covers(s.URI, uri) {
-			told[at] = struct{}{}
-			c.Updated(s.Holder, params)
+		if !covers(s.URI, uri) {
+			continue
 		}
+		at := place{c, s.Holder}
+		queued, ok := told[at]
+		if !ok {
+			queued = c.Updated(s.Holder, params)
+			told[at] = queued
+		}
+		s.missed = s.missed || !queued
 	}
 }
 

@@ -24,11 +24,21 @@ type client struct {
 
 	level   string
 	updated []string
+	away    bool              // notifications are dropped
+	told    map[string]string // what its proxy keeps
 }
 
-func (c *client) Caller() tool.Caller                      { return tool.Caller{} }
-func (c *client) Level() string                            { return c.level }
-func (c *client) Updated(holder string, _ json.RawMessage) { c.updated = append(c.updated, holder) }
+func (c *client) Caller() tool.Caller       { return tool.Caller{} }
+func (c *client) Level() string             { return c.level }
+func (c *client) Told(server string) string { return c.told[server] }
+func (c *client) Tell(server, what string)  { c.told = map[string]string{server: what} }
+
+func (c *client) Updated(holder string, _ json.RawMessage) bool {
+	if !c.away {
+		c.updated = append(c.updated, holder)
+	}
+	return !c.away
+}
 
 // took returns the holders since the last call, in order.
 func (c *client) took() []string {
@@ -112,10 +122,19 @@ func TestAudience(t *testing.T) {
 	if a.updatedLocked("file:///a/b", nil); !slices.Equal(in.took(), []string{"", "1"}) || out.took() != nil {
 		t.Error("not each holder is notified once of a change below its resource")
 	}
-	if a.agreedLocked("file:///a", &watch{}); in.took() != nil {
+	a.State, a.standing.subs["file:///a"] = stage.Serving, &watch{}
+	agree := func() []string {
+		a.agreedLocked("file:///a", a.standing.subs["file:///a"])
+		a.tellAllLocked()
+		return in.took()
+	}
+	if agree() != nil {
 		t.Error("a subscription that was not in force before is notified")
 	}
-	if a.agreedLocked("file:///a", &watch{}); !slices.Equal(in.took(), []string{"", "1"}) {
+	for _, s := range a.hub.subscriptions["in"] {
+		s.held = true
+	}
+	if !slices.Equal(agree(), []string{"", "1"}) {
 		t.Error("what may have changed while no process watched is not notified")
 	}
 }
@@ -137,7 +156,7 @@ func TestSubscriptions(t *testing.T) {
 		h.UnsubscribeLocked(session, func(s *Subscription) bool { return s.Holder == holder && (uri == "" || s.URI == uri) })
 	}
 	s, fresh, err := h.SubscribeLocked("a", "", "file:///x", "s", nil)
-	if err != nil || !fresh || s.HoldLocked() || !s.HoldLocked() {
+	if err != nil || !fresh || s.held {
 		t.Error("a first subscription is not new, or held before it is in force")
 	}
 	if again, fresh, _ := h.SubscribeLocked("a", "", "file:///x", "s", nil); again != s || fresh {
@@ -176,7 +195,7 @@ func TestSubscribedWhileUnsubscribed(t *testing.T) {
 	leave()
 	u := watched(t, all{"a": true}.of(), map[string]tool.Client{"a": &client{}})
 	u.State, u.standing.about = stage.Serving, json.RawMessage(`{"capabilities":{"resources":{"subscribe":true}}}`)
-	u.restoreStandingLocked([]calls.Record{{Kind: calls.KindSubscribe, Name: "u", Write: 1}}, 1)
+	u.restoreStandingLocked([]calls.Record{{Kind: calls.KindSubscribe, Name: "u", Write: 1}}, 1, 1)
 	var asked []string
 	var takes []func(jsonrpc.Message)
 	u.ask = func(_ context.Context, _ calls.Record, method string, _ json.RawMessage, own inquiry, made func(int64),
@@ -203,6 +222,7 @@ func TestSubscribedWhileUnsubscribed(t *testing.T) {
 	reconcile()
 	takes[1](jsonrpc.Message{})
 	reconcile()
+	u.standing.subs["u"].settled = true // as the reader does
 	if want := []string{mcp.Unsubscribe, mcp.Subscribe}; !slices.Equal(asked, want) {
 		t.Errorf("it was asked %q, want %q", asked, want)
 	}

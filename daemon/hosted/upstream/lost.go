@@ -25,9 +25,11 @@ func (u *Process) lose(l *lines.Line) {
 			return
 		}
 		if dialect.IsNotification(l.Head) {
+			u.loseNotices(l)
 			return
 		}
 	}
+	u.loseNotices(l)
 	why := fmt.Sprintf("a part of what server %s wrote is lost, and its answer may have been in it: %v", u.Server, l.Err)
 	u.hub.Mu.Lock()
 	own := u.internal
@@ -50,6 +52,14 @@ func (u *Process) lose(l *lines.Line) {
 	for write, kept := range own {
 		u.refuseInquiry(kept, jsonrpc.IntID(write), why)
 	}
+}
+
+// loseNotices has all subscribers notified: what is lost may have said that their resources have changed.
+// The caller, the reader, must not hold hub.Mu.
+func (u *Process) loseNotices(l *lines.Line) {
+	u.hub.Mu.Lock()
+	defer u.hub.Mu.Unlock()
+	u.missedLocked("", placeOf(l))
 }
 
 // loseAnswer ends the call, or the daemon's own request, with that id, whose answer is lost. The

@@ -413,6 +413,8 @@ func (u *Process) readMessage(l *lines.Line) {
 			u.withdrawn(msg)
 		case msg.Method == mcp.ProgressNote:
 			u.progressed(msg, l.Old)
+		case msg.Method == mcp.ResourceUpdated:
+			u.updated(msg, l)
 		case !l.Old:
 			u.notified(msg)
 		}
@@ -541,8 +543,6 @@ func (u *Process) notified(msg jsonrpc.Message) {
 	case mcp.Acknowledged:
 		id := jsonrpc.Field(jsonrpc.Field(msg.Params, "_meta"), mcp.MetaSubscription)
 		u.acknowledged(msg.Params, dialect.Number(id))
-	case mcp.ResourceUpdated:
-		u.updated(msg)
 	case mcp.LogMessage:
 		u.logged(msg)
 	case mcp.ToolsChanged, mcp.PromptsChanged, mcp.ResourcesChanged:

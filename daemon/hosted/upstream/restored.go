@@ -127,7 +127,8 @@ func (u *Process) ResumeLocked(w *supervisor.Worker) (alive bool) {
 	}
 	u.sureLocked()
 	found := u.records.TakeFound()
-	u.records.Forget(u.restoreStandingLocked(found, last)...)
+	_, until := w.Old()
+	u.records.Forget(u.restoreStandingLocked(found, last, until)...)
 	for _, r := range found {
 		if r.Write > last {
 			continue

@@ -17,7 +17,8 @@ import (
 
 // settle acknowledges output that the worker need not keep, and removes records and files that are
 // not needed any more. Before that it writes moved deadlines to records, and to files what has
-// waited too long. It ends a draining process without calls. Errors are logged.
+// waited too long. It notifies clients of changes that they missed, and ends a draining process without
+// calls. Errors are logged.
 //
 // It returns how long the reader may wait: at most an hour, a second after a file could not be
 // written, and 0 after one was. Only the reader calls it, and must not hold hub.Mu.
@@ -25,7 +26,13 @@ func (u *Process) settle(w *supervisor.Worker) time.Duration {
 	u.recordDeadlines()
 	u.hub.Mu.Lock()
 	due, next := u.output.Settle(time.Now())
+	say, retell := u.tellAllLocked()
 	u.hub.Mu.Unlock()
+	next = min(next, retell)
+	recorded := u.recordChanges(w, say)
+	if !recorded {
+		next = min(next, time.Second)
+	}
 	for _, c := range due {
 		if err := u.writeDown(c); err != nil {
 			// the server is held up, and nothing is lost
@@ -48,7 +55,9 @@ func (u *Process) settle(w *supervisor.Worker) time.Duration {
 	if len(forget) > 0 {
 		faultpoint.At("hosted.forgot")
 	}
-	w.Ack(ack)
+	if recorded { // else the next daemon reads again what has changed
+		w.Ack(ack)
+	}
 	calls.RemoveAnswers(u.Dir, files)
 	if len(names) > 0 {
 		u.asking.Lock()

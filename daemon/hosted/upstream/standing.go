@@ -47,6 +47,7 @@ type standing struct {
 	write   int64           // of that request
 	pending bool            // it has not answered that yet
 	subs    map[string]*watch
+	untold  bool          // a client, or the journal, may lack a change of a resource
 	changed chan struct{} // closed and replaced after each request and each answer
 }
 
@@ -59,6 +60,9 @@ type watch struct {
 	inherited bool            // an earlier daemon made the request: this one has seen no answer
 	failure   json.RawMessage // of one that is refused: the error of JSON-RPC
 	restUntil time.Time       // of one that is ending: when it is forgotten; zero if an answer decides that
+	changed   int64           // place in the output at which the resource has changed last
+	recorded  bool            // the journal says that
+	settled   bool            // the journal was asked to, since it was made
 }
 
 type watchState int8
@@ -154,12 +158,14 @@ func (u *Process) forgetLocked(writes ...int64) {
 }
 
 // restoreStandingLocked learns from the records of an earlier daemon what the process was asked for,
-// up to the write last. It returns those that are not needed any more. hub.Mu must be held.
-func (u *Process) restoreStandingLocked(records []calls.Record, last int64) (forget []int64) {
+// up to the write last. Output below until was written before this daemon attached. It returns the
+// records that are not needed any more. hub.Mu must be held.
+func (u *Process) restoreStandingLocked(records []calls.Record, last, until int64) (forget []int64) {
 	st := u.standing
 	drop := func(uri string) {
 		if s := st.subs[uri]; s != nil {
 			forget = append(forget, s.write)
+			delete(u.internal, s.write)
 		}
 		delete(st.subs, uri)
 	}
@@ -173,7 +179,7 @@ func (u *Process) restoreStandingLocked(records []calls.Record, last int64) (for
 			st.level, st.write = rec.Name, rec.Write
 		case calls.KindSubscribe, calls.KindListen:
 			drop(rec.Name)
-			st.subs[rec.Name] = &watch{state: agreed, write: rec.Write, inherited: true}
+			st.subs[rec.Name] = u.inheritLocked(&rec, until)
 		case calls.KindUnsubscribe:
 			drop(rec.Name)
 			forget = append(forget, rec.Write)
@@ -186,6 +192,29 @@ func (u *Process) restoreStandingLocked(records []calls.Record, last int64) (for
 		}
 	}
 	return forget
+}
+
+// inheritLocked returns the subscription of a record of an earlier daemon. The answer to it may be still to
+// come: to a modern one it says that the server has ended it. If the journal does not say where the
+// resource has changed, all who have subscribed are to be notified. hub.Mu must be held.
+func (u *Process) inheritLocked(rec *calls.Record, until int64) *watch {
+	s := &watch{
+		state: agreed, write: rec.Write, inherited: true,
+		changed: rec.Changed, recorded: rec.Changed > 0, settled: true,
+	}
+	if !s.recorded {
+		s.changed, u.standing.untold = endOf(until-1), true
+	}
+	if uri := rec.Name; rec.Kind == calls.KindListen || !s.recorded {
+		u.internal[rec.Write] = &inquiry{stays: true, take: func(msg jsonrpc.Message) {
+			u.hub.Mu.Lock()
+			defer u.hub.Mu.Unlock()
+			if u.standing.subs[uri] == s {
+				u.watchAnsweredLocked(uri, s, msg)
+			}
+		}}
+	}
+	return s
 }
 
 // raisesLocked reports whether a level is more verbose than what the process was asked for.
@@ -355,9 +384,9 @@ func (u *Process) watch(ctx context.Context, uri string) error {
 // held.
 func (u *Process) watchAnsweredLocked(uri string, s *watch, msg jsonrpc.Message) {
 	switch {
-	case msg.Error != nil:
+	case msg.Error != nil && s.state == asking:
 		u.refuseWatchLocked(s, msg.Error)
-	case !u.standing.modern:
+	case msg.Error == nil && !u.standing.modern:
 		u.agreedLocked(uri, s)
 	case s.state == asking:
 		u.refuseWatchLocked(s, json.RawMessage(`{"code":-32603,"message":"the server has ended the subscription"}`))
@@ -462,7 +491,7 @@ func (u *Process) AwaitWatch(ctx context.Context, uri string, again bool) (failu
 		u.hub.Mu.Lock()
 		s := st.subs[uri]
 		switch {
-		case s == nil, s.state == asking, s.state == ending:
+		case s == nil, s.state == asking, s.state == ending, s.state == agreed && !s.settled:
 		case s.state == agreed && (again || !s.inherited || st.modern): // to repeat that would end it
 			u.hub.Mu.Unlock()
 			return nil, nil

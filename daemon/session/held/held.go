@@ -4,6 +4,7 @@ package held
 
 import (
 	"slices"
+	"strings"
 
 	"holdline/protocol/lockcheck"
 	"holdline/protocol/mcp"
@@ -23,6 +24,21 @@ const (
 	given = "given "
 	told  = "told "
 )
+
+// Updates is the name of what a proxy keeps of a server, before the server's name: of which changes of
+// its resources the client was told.
+const Updates = "updates "
+
+// Told returns what a proxy keeps of the changes of resources, by server.
+func Told(kept map[string]string) map[string]string {
+	told := map[string]string{}
+	for name, what := range kept {
+		if server, ok := strings.CutPrefix(name, Updates); ok {
+			told[server] = what
+		}
+	}
+	return told
+}
 
 // Lists are the lists that one client holds, as digests of [holdline/daemon/tool.List]. It is safe
 // for concurrent use.

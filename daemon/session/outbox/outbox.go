@@ -221,17 +221,19 @@ func (o *Outbox) Requeue(answers []Answer) {
 	o.wakeLocked()
 }
 
-// Offer queues a line that is no answer. It drops the line if there is no room, if the outbox
-// takes nothing more, or if allowed, which may be nil, returns false. It does not block. It takes
-// o.mu, and calls allowed under it.
-func (o *Outbox) Offer(line []byte, allowed func() bool) {
+// Offer queues a line that is no answer. It drops the line, and returns false, if there is no room, if
+// the outbox takes nothing more, or if allowed, which may be nil, returns false. It does not block. It
+// takes o.mu, and calls allowed under it.
+func (o *Outbox) Offer(line []byte, allowed func() bool) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.state == open && o.fitsLocked(len(line)) && (allowed == nil || allowed()) &&
 		o.guest.Take(&o.taken, max(o.bytes, o.held)+len(line)) {
 		o.count++
 		o.addLocked(line)
+		return true
 	}
+	return false
 }
 
 // Ask queues a server's request if there is room for its bytes, however many lines wait; else it
