@@ -71,6 +71,7 @@ var damageRows = []damageRow{
 	{path: "run/holdline/w/sm-*/server.json", loses: true},
 	{path: "run/holdline/w/sm-*/spec.json", loses: true},
 	{path: "run/holdline/w/sm-*/state.json", loses: true},
+	{path: "run/holdline/w/sm-*/stderr.log", absent: true},
 	{path: "run/holdline/w/sm-*/taken", loses: true},
 	{path: "run/holdline/w/sm-*/worker.log"},
 

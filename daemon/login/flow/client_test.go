@@ -588,11 +588,18 @@ func TestDevice(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, errors.New("the login hangs"))
+			defer cancel()
+			ctx, end := context.WithCancelCause(ctx)
+			defer end(nil)
 			p := newPerson(t, logintest.Options{Interval: 0.01, Scopes: []string{"a"}})
 			polls := 0
 			p.server.Set(func(o *logintest.Options) {
 				o.Token = func(n int, _ url.Values) *logintest.Reply {
 					polls = n
+					if test.want == "the test ends" { // 5 s are added to the pause
+						time.AfterFunc(500*time.Millisecond, func() { end(errors.New(test.want)) })
+					}
 					if test.token == nil {
 						return nil
 					}
@@ -605,12 +612,6 @@ func TestDevice(t *testing.T) {
 				say(format, args...)
 				p.server.Approve() // the person is quick
 			}
-			limit := time.Minute
-			if test.want == "the test ends" { // 5 s are added to the pause
-				limit = 500 * time.Millisecond
-			}
-			ctx, cancel := context.WithTimeoutCause(t.Context(), limit, errors.New("the test ends"))
-			defer cancel()
 			_, _, err := Run(ctx, p.Options)
 			if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
 				t.Errorf("%v, want %q", err, test.want)
