@@ -27,6 +27,8 @@ const (
 	maxStarts      = 5 // in a row; after them a resume pauses before each, and a first connect starts none
 	firstStartWait = 500 * time.Millisecond
 	lastStartWait  = 5 * time.Second
+
+	stuckTime = 5 * time.Second // of a resume, with errors that do not pass by themselves
 )
 
 // slack is what the daemon may add to a line that it took from elsewhere, in bytes. A message
@@ -102,6 +104,7 @@ type search struct {
 	absent  *ManagedError // why the service manager starts no daemon; nil if that is not known
 	nextAsk time.Time     // earliest time to ask for absent
 	told    bool          // the user has seen absent
+	stuck   time.Time     // since when starts fail by a [StuckError]; zero if the latest did not
 }
 
 // newSearch returns the search for a daemon after the connection last, nil at first. If a
@@ -300,9 +303,18 @@ func (s *search) ended(ctx context.Context, err error) error {
 
 // startFailed handles a start that failed. It ends the first search of a proxy: the user
 // must see the reason at once. A resume goes on searching: the user may fix the program or
-// its configuration in time, or another program starts a daemon.
+// its configuration in time, or another program starts a daemon. It ends after [stuckTime] of a
+// [StuckError]: who waits for answers learns from the fault what to do.
 func (s *search) startFailed(ctx context.Context, err error) error {
 	if s.last == nil {
+		return err
+	}
+	if _, stuck := errors.AsType[*StuckError](err); !stuck {
+		s.stuck = time.Time{}
+	} else if s.stuck.IsZero() {
+		s.stuck = time.Now()
+		s.p.printMessage(fmt.Sprintf("waiting for the daemon for some seconds: %v", err), "")
+	} else if time.Since(s.stuck) >= stuckTime {
 		return err
 	}
 	if s.next.IsZero() { // log it once in a search

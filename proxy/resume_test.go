@@ -464,6 +464,39 @@ func TestResumeStartsFail(t *testing.T) {
 	}
 }
 
+// TestResumeStuck checks that a resume whose daemon waits for a person ends after some seconds, with
+// what to do, and that one goes on whose daemon only fails.
+func TestResumeStuck(t *testing.T) {
+	for _, passes := range []bool{false, true} {
+		starts := 0
+		inBubble(t, func(r *rig) {
+			r.o.Autostart = func(context.Context) (<-chan error, error) {
+				if starts++; passes && starts%2 == 0 {
+					return endedWith(errors.New("something else")), nil
+				}
+				return endedWith(&StuckError{"cannot open f. Run: rm f"}), nil
+			}
+		}, func(r *rig) {
+			d := r.connect()
+			call := `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t"}}`
+			r.send(call)
+			d.want(call)
+			r.setDown(errNobody)
+			begin := time.Now()
+			d.conn.Close()
+			r.wantFault("1", "outcome_unknown")
+			r.wantEnd(ExitLost)
+			if took := time.Since(begin); took > 10*time.Second != passes {
+				t.Errorf("passes %v: gave up after %v and %d starts", passes, took, starts)
+			}
+			if s := r.errs.String(); !strings.Contains(s, "waiting for the daemon for some seconds: the daemon did not start: "+
+				"cannot open f. Run: rm f") {
+				t.Errorf("stderr %q", s)
+			}
+		})
+	}
+}
+
 // endedWith returns the channel of a started process that has ended with err.
 func endedWith(err error) <-chan error {
 	exited := make(chan error, 1)

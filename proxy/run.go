@@ -64,8 +64,9 @@ type Options struct {
 	// already, an error that wraps [ErrKilled] if another start may succeed at
 	// once. After any other error, and after an error of Autostart itself, a Run
 	// that had no daemon yet ends; a resume goes on and starts a daemon again
-	// after a pause. The error is a [*ManagedError] where a service manager must
-	// start the daemon. A nil Autostart starts none.
+	// after a pause, but not for long after a [*StuckError]. The error is a
+	// [*ManagedError] where a service manager must start the daemon. A nil
+	// Autostart starts none.
 	Autostart func(context.Context) (<-chan error, error)
 	// Settled returns a channel that is closed when no process is starting a daemon any
 	// more: then one listens, or the start has failed. It returns nil if none is being
@@ -100,6 +101,12 @@ var ErrStarting = errors.New("another process is starting a daemon")
 
 // ErrKilled is wrapped by the error of a daemon's process that was killed by a signal.
 var ErrKilled = errors.New("killed")
+
+// A StuckError is of a daemon that cannot start before a person has done what the error says.
+type StuckError struct{ Why string }
+
+// Error returns why no daemon can start, and what to do.
+func (e *StuckError) Error() string { return e.Why }
 
 // ManagedError says why a service manager does not start the daemon, although it should.
 type ManagedError struct {

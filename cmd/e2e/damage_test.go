@@ -41,7 +41,7 @@ type damageRow struct {
 
 // damageRows are the files of [TestDamage]: all that [TestDamage_EveryFileHasARow] finds.
 var damageRows = []damageRow{
-	{path: "home/.config/holdline/config.json", except: []string{"one bit"}},
+	{path: "home/.config/holdline/config.json", stops: true},
 	{path: "home/.config/holdline/env", stops: true},
 	{path: "home/.local/state/holdline/catalog/m.json"},
 	{path: "home/.local/state/holdline/config/*.json"},
@@ -378,7 +378,8 @@ func (p *place) killWorker(t *testing.T, prefix string) {
 
 // TestDaemonLockUnreadable has a disk that does not give out the lock of daemons. No daemon can start, and who needs one
 // is told at once which file it is and what to do, by doctor, too; so is stop --all, which cannot know whether a daemon
-// uses the workers. Once the file can be opened all is as before.
+// uses the workers. An agent whose daemon has died gets the same as the answer to its call, and does not wait for a
+// minute. Once the file can be opened all is as before, and the call was made once.
 func TestDaemonLockUnreadable(t *testing.T) {
 	t.Parallel()
 	for name, file := range map[string]string{
@@ -389,10 +390,30 @@ func TestDaemonLockUnreadable(t *testing.T) {
 			t.Parallel()
 			p := newPlace(t).faults()
 			p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": "shared"})})
-			p.agent().shake().leave()
-			p.must("stop", "--all")
 			path := filepath.Join(p.dir, file)
 			unread := filepath.Join(p.dir, faultDir, faultUnread)
+			a := p.agent().shake()
+			call := a.call("tools__effect", map[string]any{"token": "e", "until": p.latch("e")})
+			p.untilEffect("begin e")
+			daemon := p.pid(0)
+			halt(t, a.cmd.Process.Pid) // so that no daemon starts before the file is damaged
+			kill9(t, daemon)
+			if err := os.WriteFile(unread, []byte(path), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			p.damageContinues(a)
+			if x := a.wait(call); x.code() != "outcome_unknown" || !strings.Contains(x.raw, "rm "+path) {
+				t.Errorf("the call of an agent whose daemon has died: %s", x.raw)
+			}
+			a.leave(exitLost)
+			if err := os.Remove(unread); err != nil {
+				t.Fatal(err)
+			}
+			p.agent().shake().leave()
+			if n := p.effectsOf("begin e"); n != 1 {
+				t.Errorf("the call was made %d times", n)
+			}
+			p.must("stop", "--all")
 			if err := os.WriteFile(unread, []byte(path), 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -420,7 +441,7 @@ func TestDaemonLockUnreadable(t *testing.T) {
 			if err := os.Remove(unread); err != nil {
 				t.Fatal(err)
 			}
-			a := p.agent().shake()
+			a = p.agent().shake()
 			if x := a.wait(a.effect("after", 1)); x.text() != "after" {
 				t.Errorf("a call once the file can be opened: %s", x.raw)
 			}

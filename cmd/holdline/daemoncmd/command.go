@@ -202,6 +202,10 @@ func runDaemon(cmd *cobra.Command, proc *cmdenv.Process, o daemonOptions) error 
 		console.Warn(cmd, "%v", err)
 		return nil
 	}
+	if _, unopened := errors.AsType[*place.LockFileError](err); unopened && o.startedBy == starter.StartedBy {
+		_ = cmdenv.Report(proc.Stderr, err)
+		return cmdenv.ExitWith(starter.ExitStuck)
+	}
 	return inUse(err)
 }
 

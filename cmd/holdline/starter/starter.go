@@ -41,6 +41,10 @@ const StartedBy = "proxy"
 // It is no exit code of a command.
 const ExitManaged = 5
 
+// ExitStuck is the exit code of a daemon that cannot start before a person has done what it has
+// written to stderr. It is no exit code of a command.
+const ExitStuck = 6
+
 // Variables are the variables that a daemon is started with, if they are set. It makes its
 // environment from them. They are the user's and not those of the agent that happens to
 // come first, and they stay in what the system shows of the daemon. So this is a list of
@@ -307,6 +311,9 @@ func (s *Starter) verdict(status syscall.WaitStatus, words *os.File) error {
 	said := strings.TrimPrefix(lastLines(words), "holdline: ") // as the process reports its error
 	if said == "" {
 		said = fmt.Sprintf("exit status %d\n", status.ExitStatus())
+	}
+	if status.Exited() && status.ExitStatus() == ExitStuck {
+		return &proxy.StuckError{Why: strings.TrimSpace(said)}
 	}
 	return fmt.Errorf("%s(log: %s)", said, s.log)
 }
