@@ -237,6 +237,7 @@ func (d *daemon) build(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	cat.LeftOut = d.file.LeftOut
 	d.sessions = session.New(session.Options{
 		Log: d.Log.With("component", "session"), Catalog: cat, Telemetry: d.telemetry,
 		Info:         mcp.Implementation{Name: "holdline", Title: "Holdline", Version: d.Version},

@@ -30,12 +30,10 @@ type damageRow struct {
 	// damaged is the only record of it.
 	loses bool
 	// stops says that calls of m may be refused afterwards, with a message that names the file: whether m was
-	// stopped, or how it is to be started, is not known.
+	// stopped, or how it is to be started, is not known. A wrong letter in its entry is a mistake, as after an edit.
 	stops bool
 	// except are the damages of which nothing is promised, as "how" or as "how/dead" and "how/alive" for
-	// one state of the worker: no daemon starts if its locks can never be opened: see [TestDaemonLockUnreadable], and
-	// an entry of the configuration with a wrong letter is one with a mistake, as after an edit: see
-	// [TestUnknownKeyInOneEntry_OthersServed].
+	// one state of the worker: no daemon starts if its locks can never be opened: see [TestDaemonLockUnreadable].
 	except []string
 }
 
@@ -247,7 +245,9 @@ func damageCell(t *testing.T, row damageRow, how string, alive bool) {
 		t.Errorf("the answers took %v", took)
 	}
 	p.checkEffect(t, "begin e", got[calls["e"]], alive && !row.loses, 300_000)
-	refused := func(x answer) bool { return row.stops && x.code() != "" && strings.Contains(x.raw, path) }
+	refused := func(x answer) bool {
+		return row.stops && (x.Error != nil || x.code() != "") && strings.Contains(x.raw, path)
+	}
 	if x := got[calls["l"]]; (!strings.HasPrefix(x.text(), "l") || x.code() != "") && !refused(x) {
 		t.Errorf("the call that may run again: %.300s", x.raw)
 	}

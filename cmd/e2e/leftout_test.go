@@ -57,6 +57,11 @@ func TestUnknownKeyInOneEntry_OthersServed(t *testing.T) {
 		}
 	}
 
+	x := a.wait(a.call("broken__any", map[string]any{}))
+	if x.Error == nil || !strings.Contains(x.raw, "surely_no_key") || !strings.Contains(x.raw, "holdline servers remove broken") {
+		t.Errorf("a call of a tool of the server that is left out: %s", x.raw)
+	}
+
 	// An edit of the file by hand makes a second entry wrong, and the third server takes its edit.
 	path := filepath.Join(p.dir, "home/.config/holdline/config.json")
 	p.must("servers", "add", "other", "--no-check", "--", "/bin/cat")

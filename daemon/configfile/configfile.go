@@ -160,6 +160,14 @@ func isDefault(c *config.Config, home string) bool {
 // it.
 func (f *File) Current() *config.Config { return f.current.Load() }
 
+// LeftOut returns why a server of the file is left out, and where the file says so; nil if it is not.
+func (f *File) LeftOut(server string) error {
+	if s, ok := f.Current().Server(server); ok {
+		return s.Unusable()
+	}
+	return nil
+}
+
 // Path returns the path of the file.
 func (f *File) Path() string { return *f.path.Load() }
 

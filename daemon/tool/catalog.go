@@ -49,6 +49,10 @@ type Provider interface {
 
 // Catalog is the set of tools.
 type Catalog struct {
+	// LeftOut returns why the configuration leaves out a server that it has, and what to do; nil if it
+	// does not. It may be nil. Set it before the catalog is used.
+	LeftOut func(server string) error
+
 	more   Provider // nil for none
 	rules  Rules
 	tools  []*Prepared // by name
@@ -238,7 +242,7 @@ func (c *Catalog) Own(who *Caller, name string) *Prepared {
 // if it is known: no server is asked for what is certainly denied. It may wait for a
 // while.
 func (c *Catalog) Find(ctx context.Context, who Caller, name string) (*Remote, error) {
-	unknown := func() error { return fault.New(fault.UnknownTool, fault.Host, "tools/call", "unknown tool %q", name) }
+	unknown := func() error { return c.unknown(who, name) }
 	if who.SeesOwn() && (name == FindTools || name == CallTool) && !c.Searches(who) {
 		return nil, unknown() // they are for identities that search
 	}
@@ -262,6 +266,22 @@ func (c *Catalog) Find(ctx context.Context, who Caller, name string) (*Remote, e
 		}
 	}
 	return nil, unknown()
+}
+
+// unknown returns the fault for a tool that does not exist. If it may be one of a server that the
+// configuration leaves out, it says why.
+func (c *Catalog) unknown(who Caller, name string) error {
+	f := fault.New(fault.UnknownTool, fault.Host, "tools/call", "unknown tool %q", name)
+	server, _, _ := SplitShown(name)
+	if who.Only != "" {
+		server = who.Only
+	}
+	if c.LeftOut != nil && c.others(who) {
+		if err := c.LeftOut(server); err != nil {
+			f.Fault.Detail += ". Server " + server + ": " + err.Error()
+		}
+	}
+	return f
 }
 
 // known returns the tool of that name as far as it is known, without any wait; nil
