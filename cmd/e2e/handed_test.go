@@ -91,7 +91,7 @@ func (p *place) handedTo(bin string) *exec.Cmd {
 		p.t.Fatal(err)
 	}
 	defer f.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*waitLimit)
+	ctx, cancel := context.WithTimeout(context.Background(), 6*waitLimit)
 	p.t.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, "sh", "-c", `LISTEN_PID=$$ LISTEN_FDS=1 exec "$0" daemon`, bin)
 	cmd.Env, cmd.Dir, cmd.ExtraFiles = p.env, p.project, []*os.File{f}

@@ -174,7 +174,7 @@ func (p *place) processes() map[int]string {
 
 // command returns a holdline command of this user, run in the project.
 func (p *place) command(args ...string) *exec.Cmd {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*waitLimit)
+	ctx, cancel := context.WithTimeout(context.Background(), 6*waitLimit)
 	p.t.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, cmp.Or(p.exe, filepath.Join(programs, "holdline")), args...)
 	cmd.Env, cmd.Dir, cmd.WaitDelay = p.env, p.project, 5*time.Second
