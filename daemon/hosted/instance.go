@@ -68,6 +68,7 @@ type instance struct {
 	// its process ended by itself, and none has served since: the next one needs no call to start
 	mustRecover bool
 	abandoned   bool           // its last session left during a start: the process is drained at once
+	left        bool           // its process was drained during the start that is under way
 	gone        bool           // the last start failed, and its project's directory is not there any more
 	inherited   bool           // it has, or had, a process of an earlier daemon
 	lists       *relist.Reader // of its process; nil until it has one
@@ -220,7 +221,7 @@ func (inst *instance) refusalLocked() error {
 func (inst *instance) startLocked() {
 	m := inst.m
 	inst.starting, inst.skipBackoff, inst.begun = make(chan struct{}), make(chan struct{}), time.Now()
-	inst.abandoned = false // that was said of an earlier start, which has failed
+	inst.abandoned, inst.left = false, false // that was said of an earlier start, which has failed
 	wait, skip := time.Until(inst.notUntil), inst.skipBackoff
 	m.hub.WG.Go(func() {
 		err := m.hub.Pause(wait, skip)
@@ -249,8 +250,26 @@ func (inst *instance) startLocked() {
 		close(inst.starting)
 		inst.starting = nil
 		inst.recoverLocked()
+		if inst.left {
+			inst.startForNewcomersLocked()
+		}
 		inst.missedLocked()
 	})
+}
+
+// startForNewcomersLocked starts the instance again if sessions use it that have come after its last one had left:
+// its process was being ended then.
+func (inst *instance) startForNewcomersLocked() {
+	if inst.srv.Entry().Lazy || inst.stageLocked() != stage.Idle || inst.refusalLocked() != nil ||
+		inst.m.instances[inst.key] != inst || !inst.introducesLocked() {
+		return
+	}
+	for session, c := range inst.m.hub.Clients {
+		if inst.Uses(session, c) {
+			inst.startLocked()
+			return
+		}
+	}
 }
 
 // rootIsGone reports whether the directory of the instance's project was removed, as a git worktree is. The

@@ -298,7 +298,7 @@ func (m *Manager) retireLocked(s *server) {
 func (inst *instance) leaveLocked() {
 	if u := inst.up; u != nil && u.State != stage.Exited {
 		u.DrainLocked()
-		inst.up = nil
+		inst.up, inst.left = nil, inst.starting != nil
 	} else if inst.starting != nil {
 		inst.abandoned = true
 	}
