@@ -38,6 +38,7 @@ const (
 	ofKernel     reason = "depends on the kernel"
 	ofScreen     reason = "is a screen, drawn by a test of package top"
 	ofClaude     reason = "needs the real Claude Code"
+	ofTerminal   reason = "needs a terminal"
 )
 
 // A docRow says how the test treats blocks of a page. It is for the block, or the command in a
@@ -65,6 +66,7 @@ var docRows = []docRow{
 	{"agents.md", "holdline doctor ", "", func(w *docWorld) {
 		w.config(`{"consult":{"agents":{"gemini":{"command":"fakeagent"}}}}`)
 	}},
+	{"configuration.md", "holdline config edit", ofTerminal, nil}, // TestConfigEditKilled_NoCopyIsLeft runs it
 	{"configuration.md", "holdline config edit", "", func(w *docWorld) {
 		w.config(`{"mcpServers":{"github":{"command":"github-mcp-server"}}}`)
 	}},

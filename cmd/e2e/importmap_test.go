@@ -45,6 +45,7 @@ const layerMap = `
 1 cmd/holdline/early
 0 cmd/holdline/pair
 0 cmd/holdline/project
+8 cmd/holdline/editor
 0 cmd/holdline/screen
 7 cmd/holdline/starter
 7 cmd/holdline/console
@@ -320,7 +321,8 @@ func TestSmallProgram(t *testing.T) {
 		"golang.org/x/sys/unix", "holdline/cmd/holdline-stdio", "holdline/cmd/holdline/cmdenv",
 		"holdline/cmd/holdline/pair", "holdline/cmd/holdline/screen",
 		"holdline/cmd/holdline/small", "holdline/cmd/holdline/starter", "holdline/cmd/holdline/stdio",
-		"holdline/daemon/logfile", "holdline/daemon/shellword", "holdline/daemon/spawn", "holdline/daemon/statedir",
+		"holdline/daemon/logfile", "holdline/daemon/shellword", "holdline/daemon/spawn", "holdline/daemon/spelling",
+		"holdline/daemon/statedir",
 		"holdline/daemon/waiting", "holdline/daemon/worker", "holdline/daemon/worker/detach",
 		"holdline/daemon/worker/gate", "holdline/daemon/worker/spare",
 		"holdline/protocol", "holdline/protocol/bootclock", "holdline/protocol/bulk", "holdline/protocol/control",

@@ -1,8 +1,11 @@
 package e2e
 
 import (
+	"errors"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -58,5 +61,82 @@ func (p *place) letPass(t *testing.T, dirs ...string) {
 	}
 	if err := os.Chmod(p.copier().Path, 0o755); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestRootInAnothersHome_RefusedAndChangesNothing checks that root who works in the home of a user, as with sudo, is told so
+// by each command, and leaves no file there that the user's daemon could not use. With a home of its own, root is told
+// that the user's daemon is another one.
+func TestRootInAnothersHome_RefusedAndChangesNothing(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() != 0 {
+		t.Skip("only root can work in another user's home")
+	}
+	const nobody = 65534
+	p := newPlace(t)
+	home := filepath.Join(p.dir, "home")
+	give := func(path string) {
+		t.Helper()
+		if err := errors.Join(os.MkdirAll(path, 0o700), os.Chown(path, nobody, nobody)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	give(home)
+	if _, errs, code := p.run("", "status"); code != exitNoDaemon || strings.Contains(errs, "root") {
+		t.Errorf("a container whose root has such a home: exit %d, %s", code, errs)
+	}
+	plain := p.env
+	refused := func(when string) {
+		t.Helper()
+		before := filesBelow(t, home)
+		for _, args := range [][]string{
+			{},
+			{"status"},
+			{"start"},
+			{"stop"},
+			{"servers"},
+			{"servers", "add", "x", "--no-check", "--", "cat"},
+			{"doctor"},
+			{"logs"},
+			{"config", "set", "consult.timeout", "30m"},
+			{"setup", "--dry-run"},
+			{"install", "--bin"},
+			{"uninstall", "--yes"},
+			{"env", "set", "A=b"},
+			{"consult", "list"},
+			{"import"},
+			{"reload"},
+			{"hosts"},
+			{"telemetry"},
+			{"sessions"},
+		} {
+			out, errs, code := p.run("", args...)
+			if code != exitFailure || !strings.HasPrefix(errs, "holdline: you are root, and HOME is that of nobody: ") ||
+				!strings.Contains(errs, "\nhint: run it as nobody, without sudo: holdline") {
+				t.Errorf("%s: %v: exit %d\n%s%s", when, args, code, out, errs)
+			}
+		}
+		if after := filesBelow(t, home); !maps.Equal(before, after) {
+			t.Errorf("%s: of %v became %v", when, before, after)
+		}
+		for _, args := range [][]string{{"version"}, {"--help"}, {"status", "--help"}, {"config", "path"}, {"completion", "bash"}} {
+			if _, errs, code := p.run("", args...); code != exitOK {
+				t.Errorf("%s: %v: exit %d, %s", when, args, code, errs)
+			}
+		}
+	}
+	p.env = append(slices.Clone(plain), "SUDO_UID=65534", "SUDO_USER=nobody")
+	refused("by sudo")
+	p.env = plain
+	for _, dir := range []string{".local", ".local/state", ".local/state/holdline"} {
+		give(filepath.Join(home, dir))
+	}
+	refused("by su, and the user has Holdline")
+	if err := os.Chown(home, 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	p.env = append(slices.Clone(plain), "SUDO_UID=65534", "SUDO_USER=nobody")
+	if _, errs, code := p.run("", "status"); code != exitNoDaemon || !strings.Contains(errs, "hint: you are root; nobody ") {
+		t.Errorf("in root's own home: exit %d, %s", code, errs)
 	}
 }

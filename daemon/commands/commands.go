@@ -114,11 +114,12 @@ func (d *Daemon) Handlers() map[string]Handler {
 		control.ConsultCheck:  handle(d.checkConsult),
 		control.ConsultRun:    handle(d.runConsult),
 		control.ConsultRemove: handle(d.removeConsult),
+		control.ConsultClose:  handle(d.closeConsult),
 		control.ConsultList: handleNone(func(context.Context) (any, error) {
 			return control.ConsultListAnswer{Consults: d.listConsults()}, nil
 		}),
 		control.ConsultSay: handle(func(ctx context.Context, p control.SayParams, _ Progress) (any, error) {
-			return d.Consults.SayFromShell(ctx, session.Hash("command "+p.Key), p.ID, p.Text)
+			return d.Consults.SayFromShell(ctx, sessionOf(p.Key), p.ID, p.Text)
 		}),
 		control.ConsultShow: d.handleConsult(
 			func(_ context.Context, id string, _ func(string)) (*answer.Answer, error) {

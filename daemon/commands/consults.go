@@ -52,7 +52,7 @@ func (d *Daemon) runConsult(ctx context.Context, p control.ConsultParams, progre
 		Client: "holdline consult", Logins: p.Logins,
 	}
 	if p.Key != "" {
-		caller.Session = session.Hash("command " + p.Key)
+		caller.Session = sessionOf(p.Key)
 	}
 	answer, err := d.Consults.Run(ctx, caller, p.Arguments,
 		func(id string) { progress(control.Progress{ConsultID: id}) },
@@ -61,6 +61,18 @@ func (d *Daemon) runConsult(ctx context.Context, p control.ConsultParams, progre
 		return nil, err
 	}
 	return EncodeAnswer(answer)
+}
+
+// sessionOf returns the session of a command with that key.
+func sessionOf(key string) string { return session.Hash("command " + key) }
+
+// closeConsult ends the claim of a command that has its answer and does not come back for it. Until then
+// the answer cannot be removed.
+func (d *Daemon) closeConsult(_ context.Context, p control.ConsultKey, _ Progress) (any, error) {
+	if p.Key != "" {
+		d.Consults.Closed(sessionOf(p.Key), "")
+	}
+	return struct{}{}, nil
 }
 
 // handleConsult returns the handler of a command about one consult, which do answers. The

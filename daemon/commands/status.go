@@ -12,6 +12,7 @@ import (
 	"holdline/daemon/heap"
 	"holdline/daemon/policy"
 	"holdline/daemon/redact"
+	"holdline/daemon/spelling"
 	"holdline/daemon/telemetry"
 	"holdline/daemon/tool"
 	"holdline/daemon/trouble"
@@ -124,7 +125,7 @@ func (d *Daemon) look() (control.StatusAnswer, telemetry.Health) {
 	for name, err := range cfg.Unusable() {
 		s.LeftOut = append(s.LeftOut, control.LeftOut{Name: name, Why: err.Error()})
 	}
-	slices.SortFunc(s.LeftOut, func(a, b control.LeftOut) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(s.LeftOut, func(a, b control.LeftOut) int { return spelling.Compare(a.Name, b.Name) })
 	var degraded []string
 	if log := health.TelemetryLog; log.LastError != "" {
 		degraded = append(degraded, "the call log cannot be written: "+log.LastError)

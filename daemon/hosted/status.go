@@ -17,6 +17,7 @@ import (
 	"holdline/daemon/hosted/upstream"
 	"holdline/daemon/listing"
 	"holdline/daemon/policy"
+	"holdline/daemon/spelling"
 	"holdline/protocol/control"
 	"holdline/protocol/fault"
 )
@@ -44,6 +45,7 @@ func (m *Manager) Status() []control.Server {
 		st.Notes = slices.Concat(latest.Cut(), clashes, s.spec.Scope.Overreach(s.beyond))
 		list = append(list, st)
 	}
+	slices.SortFunc(list, func(a, b control.Server) int { return spelling.Compare(a.Name, b.Name) })
 	return list
 }
 

@@ -212,12 +212,11 @@ func Headline(s *control.StatusAnswer) (text string, well bool) {
 	bad, faults := 0, s.Consults.RecentFailures
 	for i := range s.Servers {
 		one := &s.Servers[i]
+		// Each server counts once, also one that serves one project and has failed in another.
 		if In(one) {
 			bad++
-		}
-		count[one.State]++
-		if one.Active && one.State != "ready" && one.State != "unreachable" && (In(one) || one.SilentMS > 0) { // it serves others, or works
-			count["ready"]++
+		} else {
+			count[one.State]++
 		}
 		if hadFault(one) {
 			faults++
@@ -232,6 +231,8 @@ func Headline(s *control.StatusAnswer) (text string, well bool) {
 	switch up := count["ready"]; {
 	case len(s.Servers) == 0:
 		parts = append(parts, "No server is configured")
+	case up == 0 && bad == len(s.Servers): // each of them is in trouble
+		parts = append(parts, "No server works")
 	case up > 0 || count["idle"] == 0:
 		parts = append(parts, plural.Count(up, "server")+" up")
 		part(count["idle"], "%d will start when needed")

@@ -30,13 +30,28 @@ func TestHeadline(t *testing.T) {
 			func(_ *control.StatusAnswer, one *control.Server) { one.State = "idle" },
 			"Ready. 2 servers up, 1 will start when needed, no recent faults.", "", "",
 		},
+		"one works for one project, and has failed in another": {
+			func(_ *control.StatusAnswer, one *control.Server) {
+				one.State, one.LastFault, one.Active, one.Processes = "failed", died, true, 1
+			},
+			"Needs attention. 2 servers up, 1 in trouble.", "does not work; the next call tries it again",
+			"holdline servers restart one",
+		},
+		"the only one has failed": {
+			func(s *control.StatusAnswer, one *control.Server) {
+				one.State, one.LastFault = "failed", died
+				s.Servers = s.Servers[:1]
+			},
+			"Needs attention. No server works, 1 in trouble.", "does not work; the next call tries it again",
+			"holdline servers restart one",
+		},
 		"none is configured": {
 			func(s *control.StatusAnswer, _ *control.Server) { s.Servers = nil },
 			"Ready. No server is configured.", "", "",
 		},
 		"the host of one is down": {
 			func(_ *control.StatusAnswer, one *control.Server) { one.Host, one.Unreachable = "box", "no route" },
-			"Needs attention. 3 servers up, 1 in trouble.",
+			"Needs attention. 2 servers up, 1 in trouble.",
 			"runs on box, which cannot be reached; calls in flight wait, others fail",
 			"holdline hosts doctor box",
 		},
@@ -61,7 +76,7 @@ func TestHeadline(t *testing.T) {
 			func(_ *control.StatusAnswer, one *control.Server) {
 				one.Active, one.State, one.SilentMS = true, "not answering", time.Now().Add(-5*time.Minute).UnixMilli()
 			},
-			"Ready. 3 servers up, 1 not answering, no recent faults.",
+			"Ready. 2 servers up, 1 not answering, no recent faults.",
 			"is not answering: a ping is without an answer for 5m; it may be busy with a call, or hang",
 			"if it stays so: holdline servers restart one",
 		},
@@ -154,7 +169,7 @@ func TestHeadline(t *testing.T) {
 		},
 		"changed tools are blocked": {
 			func(_ *control.StatusAnswer, one *control.Server) { one.Changed, one.Blocked = 2, true },
-			"Needs attention. 3 servers up, 1 in trouble.",
+			"Needs attention. 2 servers up, 1 in trouble.",
 			"has 2 changed tools, other than when first seen; blocked until you accept",
 			"holdline servers tools one --changes",
 		},

@@ -6,6 +6,11 @@ import (
 	"holdline/protocol/fault"
 )
 
+// ConsultKey of [ConsultClose].
+type ConsultKey struct {
+	Key string `json:"key"` // as in [ConsultParams], of a command that has its answer
+}
+
 // ConsultParams of [ConsultRun].
 type ConsultParams struct {
 	Identity  string          `json:"identity"`

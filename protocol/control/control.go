@@ -33,6 +33,7 @@ const (
 	ConsultRemove = "consult/remove" // [ConsultID] →: its kept answer
 	ConsultCancel = "consult/cancel" // [ConsultID] → [ConsultAnswer]
 	ConsultSay    = "consult/say"    // [SayParams] → [Receipt]
+	ConsultClose  = "consult/close"  // [ConsultKey] →: its command has the answer
 	ServerStart   = "server/start"   // [ServerParams] → [ServerAnswer]
 	ServerStop    = "server/stop"    // [ServerParams] → [ServerAnswer]
 	ServerRestart = "server/restart" // [ServerParams] → [ServerAnswer]

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -12,6 +11,7 @@ import (
 	"holdline/cmd/holdline/console"
 	"holdline/daemon/configfile"
 	"holdline/daemon/shellword"
+	"holdline/daemon/spelling"
 	"holdline/protocol/control"
 	"holdline/protocol/socket"
 )
@@ -21,7 +21,7 @@ import (
 // new entry came up.
 func Unreplaced(answer *control.ReloadAnswer) error {
 	var all []error
-	for _, name := range slices.Sorted(maps.Keys(answer.Kept)) {
+	for _, name := range spelling.Sorted(maps.Keys(answer.Kept)) {
 		all = append(all, fmt.Errorf("%s: %s", name, answer.Kept[name]))
 	}
 	return errors.Join(all...)

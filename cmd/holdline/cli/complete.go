@@ -16,6 +16,7 @@ import (
 	"holdline/daemon/clienttable"
 	"holdline/daemon/config"
 	"holdline/daemon/listing"
+	"holdline/daemon/spelling"
 	"holdline/daemon/statedir"
 	"holdline/daemon/tool"
 )
@@ -36,7 +37,7 @@ func addCompletions(root *cobra.Command, proc *cmdenv.Process) {
 		"servers enable": c.each(c.servers), "servers disable": c.each(c.servers), "servers start": c.each(c.servers),
 		"servers stop": c.each(c.servers), "servers restart": c.each(c.servers), "servers reload": c.each(c.servers),
 		"servers tools": c.each(c.servers), "servers logs": c.each(c.servers), "servers test": c.each(c.servers),
-		"servers login": c.each(c.servers), "servers logout": c.each(c.servers),
+		"servers login": c.each(c.servers), "servers edit": c.each(c.servers), "servers logout": c.each(c.servers),
 		"servers call": c.each(c.servers, c.toolsOf),
 		"consult show": c.each(c.consults), "consult wait": c.each(c.consults), "consult cancel": c.each(c.consults),
 		"consult rm": c.each(c.consults), "config get": c.each(c.keys), "config unset": c.each(c.keys),
@@ -123,13 +124,13 @@ func (c completer) each(of ...func(args []string) []string) completion {
 // views returns the names of the views.
 func (c completer) views([]string) []string {
 	cfg := c.config()
-	return slices.Sorted(maps.Keys(cfg.Views))
+	return spelling.Sorted(maps.Keys(cfg.Views))
 }
 
 // sockets returns the names of the sockets for guests.
 func (c completer) sockets([]string) []string {
 	cfg := c.config()
-	return slices.Sorted(maps.Keys(cfg.Sockets))
+	return spelling.Sorted(maps.Keys(cfg.Sockets))
 }
 
 // nobody completes nothing.
@@ -155,7 +156,7 @@ func (c completer) config() config.Config {
 }
 
 // servers returns the names of the configured servers.
-func (c completer) servers([]string) []string { return slices.Sorted(maps.Keys(c.config().Servers)) }
+func (c completer) servers([]string) []string { return spelling.Sorted(maps.Keys(c.config().Servers)) }
 
 // listed returns the tools that a server has listed last, by its own names.
 func (c completer) listed(server string) []string {

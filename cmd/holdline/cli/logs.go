@@ -33,11 +33,11 @@ func newLogsCommand(proc *cmdenv.Process) *cobra.Command {
 		Short: "Show the daemon's log, or what servers wrote to stderr",
 		Long: `Show the end of the daemon's log: the journal's where systemd runs it, the file in
 ~/Library/Logs where launchd does, else the file that a daemon started on demand
-writes. With NAME, what the processes of that MCP server wrote to stderr, behind the
-first lines to stdout that are no MCP; of a server without a process, what its last one
-wrote. With --all, what all servers wrote, by time; each line begins with the server's
-name. Values that env and headers configure, and secrets in args and url, are shown as
-***, and characters that control a terminal as ?.`,
+writes. With NAME, show what the processes of that MCP server wrote to stderr, after the
+first lines that they wrote to stdout and that are no MCP. If no process runs, show what
+the last one wrote. With --all, show what all servers wrote, ordered by time; each line
+begins with the server's name. Values that env and headers configure, and secrets in
+args and url, appear as ***, and characters that control a terminal as ?.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if all && len(args) == 1 {

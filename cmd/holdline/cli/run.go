@@ -113,7 +113,7 @@ func runTree(ctx context.Context, proc *cmdenv.Process, root *cobra.Command, arg
 		err = fmt.Errorf("writing the answer: %w", failure)
 	}
 	var text strings.Builder
-	code := cmdenv.Report(&text, addHelpHint(cmd, err))
+	code := cmdenv.Report(&text, addHelpHint(cmd, hintForSudo(cmd, proc, err)))
 	console.Lines(errs, text.String())
 	return code
 }
@@ -200,7 +200,10 @@ Exit codes: 0 done, 1 failed, 2 usage, 3 no daemon, 4 line lost.`,
 	root.PersistentFlags().String("socket", "", "the daemon's socket (default $HOLDLINE_SOCKET, else found)")
 	color := root.PersistentFlags().String("color", "auto", "use colour: "+strings.Join(console.ColorModes, ", "))
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
-		return console.Configure(cmd, *color, proc.Getenv)
+		if err := console.Configure(cmd, *color, proc.Getenv); err != nil {
+			return err
+		}
+		return refuseHome(cmd, proc)
 	}
 	return root
 }

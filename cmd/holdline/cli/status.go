@@ -24,8 +24,9 @@ import (
 func newStatusCommand(proc *cmdenv.Process) *cobra.Command {
 	var watch, verbose bool
 	cmd := console.WithJSON(&cobra.Command{
-		Use:   "status",
-		Short: "Show agents, servers and consults at a glance, and what is wrong",
+		Use:     "status",
+		Aliases: []string{"ps"},
+		Short:   "Show agents, servers and consults at a glance, and what is wrong",
 		Long: `Show the daemon, its sessions, servers, workers and consults at a glance.
 
 The first lines say whether all is well, and what to do if it is not. With -v there are

@@ -35,6 +35,7 @@ Keys:
   l             what a server writes to its log
   r, s          restart, stop a server; s cancels a consult. They ask first
   /             show only rows with these words; esc shows all
+  m, c, e, n    sort servers by memory, calls, errors, name
   ?, q          show these keys, quit
 
 It starts no daemon, and goes on by itself when the daemon ends and the next one comes.

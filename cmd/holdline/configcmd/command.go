@@ -1,7 +1,7 @@
 // Package configcmd has the command config: where the configuration is, whether it is
 // right, what it means for one identity and tool, and changes of it.
 //
-// config edit runs the user's editor on a copy, which it checks (edit.go). get, set and unset
+// config edit has the user edit a copy, which it checks (edit.go). get, set and unset
 // are about one setting (keys.go). After a change a running daemon reads the file.
 //
 // config check reports mistakes, which the daemon refuses, as errors. It also warns of
@@ -51,11 +51,12 @@ func NewCommand(proc *cmdenv.Process) *cobra.Command {
 	}, &cobra.Command{
 		Use:   "check [FILE]",
 		Short: "Check a configuration file: its mistakes by line and column",
-		Long: `Check a configuration file: mistakes are named by line and column, and the exit code
-is 1. So is it for a server that Holdline leaves out, for a mistake in its entry or
-for the transport sse; the others are served. What is no mistake but most likely has no effect is named on stderr, with exit
-code 0: an identity as which no client is known to have connected, and a rule that
-names nothing that servers have listed.`,
+		Long: `Check a configuration file. The command names mistakes by line and column, and exits
+with 1. It does the same for a server that Holdline leaves out, because its entry has a
+mistake or its transport is sse; the other servers are served. On stderr, with exit code
+0, it names settings that are no mistake but most likely have no effect: an identity as
+which no client is known to have connected, and a rule that names nothing that servers
+have listed.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			path, err := cmdenv.ConfigPath(file, proc.Getenv)

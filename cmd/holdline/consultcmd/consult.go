@@ -64,11 +64,11 @@ it has cost so far, once that is known. At the end stderr has the consult's id, 
 model and its cost.
 
 Where ID is asked for below, the beginning of an id is enough, and "last" is the latest
-consult. A prompt whose first word is one of the commands below goes in quotes, or
-behind "--".
+consult. If the first word of a prompt is one of the commands below, quote the prompt,
+or put it after "--".
 
-Without a prompt, or with "-", it is read from stdin. What is piped into a command
-that has a prompt is put behind it: git diff | holdline consult 'review this'.
+Without a prompt, or with "-", the command reads it from stdin. If there is a prompt,
+piped input is added after it: git diff | holdline consult 'review this'.
 
 Ctrl-C ends the consult; the answer so far is printed, and kept. A second Ctrl-C does
 not wait for that. If the daemon ends or is replaced, the command goes on with the
@@ -173,7 +173,27 @@ func runConsult(cmd *cobra.Command, proc *cmdenv.Process, o consultOptions, args
 	if err != nil {
 		return err
 	}
-	return printConsult(cmd, answer)
+	err = printConsult(cmd, answer)
+	if out, ok := cmd.OutOrStdout().(*console.Output); !ok || out.Failure() == nil {
+		confirmConsult(cmd, proc, params.Key)
+	}
+	return err
+}
+
+// confirmTime bounds how long a command waits for the daemon after its answer.
+const confirmTime = 2 * time.Second
+
+// confirmConsult tells the daemon that the command has its answer and does not come back for it, so that the
+// user can remove that at once. A daemon that does not hear it keeps the answer a little longer.
+func confirmConsult(cmd *cobra.Command, proc *cmdenv.Process, key string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), confirmTime)
+	defer cancel()
+	c, err := attach.Connect(ctx, cmd, proc)
+	if err != nil {
+		return
+	}
+	defer c.Close()
+	_ = c.Call(ctx, control.ConsultClose, control.ConsultKey{Key: key}, nil, nil)
 }
 
 // arguments returns the arguments of the tool consult that the flags and the prompt make. A

@@ -28,7 +28,7 @@ import (
 // the others need one that runs.
 func newListCommands(proc *cmdenv.Process) []*cobra.Command {
 	list := &cobra.Command{
-		Use: "list", Short: "List the consults, running and kept, the latest first",
+		Use: "list", Aliases: []string{"ls", "ps"}, Short: "List the consults, running and kept, the latest first",
 		Long: `List the consults, running and kept, the latest first. Without a daemon those are
 listed whose files are there.
 
@@ -282,7 +282,7 @@ const (
 // newRemoveCommand returns the command consult rm. It tries all ids, even if one fails.
 func newRemoveCommand(proc *cmdenv.Process) *cobra.Command {
 	return &cobra.Command{
-		Use: "rm ID…", Short: "Remove kept answers", Args: cobra.MinimumNArgs(1),
+		Use: "rm ID…", Aliases: []string{"remove"}, Short: "Remove kept answers", Args: cobra.MinimumNArgs(1),
 		Long: `Remove kept answers, with their prompts. One that runs is cancelled first, with
 holdline consult cancel; one that its client may still come for stays.`,
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -51,6 +51,7 @@ With --json, an object: receipt, message_id, consult_id.`,
 			if err != nil {
 				return err
 			}
+			confirmConsult(cmd, proc, params.Key)
 			if !wait {
 				return console.Print(cmd, receipt, func(out io.Writer) { fmt.Fprintln(out, receipt.Words()) })
 			}

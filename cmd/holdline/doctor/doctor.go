@@ -27,7 +27,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -40,6 +39,7 @@ import (
 	"holdline/daemon/configfile"
 	"holdline/daemon/service"
 	"holdline/daemon/shellword"
+	"holdline/daemon/spelling"
 	"holdline/daemon/statedir"
 	"holdline/protocol"
 	"holdline/protocol/control"
@@ -179,7 +179,7 @@ func checkLeftOut(c *config.Config) (found []Finding) {
 		return nil
 	}
 	wrong := c.Unusable()
-	for _, name := range slices.Sorted(maps.Keys(wrong)) {
+	for _, name := range spelling.Sorted(maps.Keys(wrong)) {
 		f := Finding{Check: "server " + name}
 		found = append(found, f.with(Problem, wrong[name].Error(), "agents do not have its tools; the other servers are served",
 			"correct its entry; a running daemon reads the file by itself"))

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"holdline/daemon/config"
+	"holdline/daemon/spelling"
 	"holdline/daemon/supervisor/far"
 	"holdline/protocol"
 )
@@ -33,7 +34,7 @@ func (o *Options) checkHosts(ctx context.Context) []Finding {
 	ctx, cancel := context.WithTimeout(ctx, limit())
 	defer cancel()
 	found := make([]Finding, len(used))
-	hosts := slices.Sorted(maps.Keys(used))
+	hosts := spelling.Sorted(maps.Keys(used))
 	var all sync.WaitGroup
 	for i, host := range hosts {
 		all.Go(func() { found[i] = o.checkHost(ctx, host, strings.Join(used[host], ", ")) })
@@ -71,7 +72,7 @@ func (o *Options) checkHost(ctx context.Context, host, servers string) Finding {
 // ServersByHost returns the names of the servers that run elsewhere, sorted, by their hosts.
 func ServersByHost(c *config.Config) map[string][]string {
 	used := map[string][]string{}
-	for _, name := range slices.Sorted(maps.Keys(c.Servers)) {
+	for _, name := range spelling.Sorted(maps.Keys(c.Servers)) {
 		if host := c.Servers[name].Holdline.Host; host != "" {
 			used[host] = append(used[host], name)
 		}

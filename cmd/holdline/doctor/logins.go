@@ -22,6 +22,7 @@ import (
 	"holdline/daemon/login/flow"
 	"holdline/daemon/redact"
 	"holdline/daemon/shellword"
+	"holdline/daemon/spelling"
 	"holdline/daemon/statedir"
 )
 
@@ -56,7 +57,7 @@ func checkLogins(o Options) []Finding {
 		}
 	}
 	used, people := map[string]bool{}, false
-	for _, name := range slices.Sorted(maps.Keys(o.Loaded.Servers)) {
+	for _, name := range spelling.Sorted(maps.Keys(o.Loaded.Servers)) {
 		s, _ := o.Loaded.Server(name)
 		if !s.Enabled || !s.LogsIn() {
 			continue

@@ -22,6 +22,7 @@ import (
 	"holdline/daemon/place"
 	"holdline/daemon/service"
 	"holdline/daemon/shellword"
+	"holdline/daemon/spelling"
 	"holdline/daemon/statedir"
 	"holdline/daemon/supervisor/workdirs"
 	"holdline/daemon/userenv"
@@ -170,7 +171,7 @@ func (o *Options) checkPrograms(path string) []Finding {
 	around.Variables, _ = envfile.Read(envfile.Path(o.Config)) // the start of a server reports the error
 	found = append(found, checkEmptied("variables of all servers", envfile.Path(o.Config))...)
 	found = append(found, checkEmptied("variables of consults", o.Loaded.Consult.EnvFile)...)
-	for _, name := range slices.Sorted(maps.Keys(o.Loaded.Servers)) {
+	for _, name := range spelling.Sorted(maps.Keys(o.Loaded.Servers)) {
 		s, _ := o.Loaded.Server(name)
 		if !s.Enabled {
 			continue
@@ -245,7 +246,22 @@ func (o *Options) checkProgram(s config.Settings, around resolve.Around, path st
 	fix := "install it, or write its whole path into the configuration; where another shell finds it: " +
 		"holdline install --path; if you do not want it: holdline servers disable " + s.Name
 	return f.with(Problem, "its command is missing: "+err.Error(), "it cannot be started",
-		cmp.Or(userenv.ShellHas(p.Command, o.Environ), fix))
+		cmp.Or(o.moved(s.Name, p.Command, path), userenv.ShellHas(p.Command, o.Environ), fix))
+}
+
+// moved returns what to do about the program of a server that is gone from its path, as after another version of node
+// took the place of the one that nvm had: where a program of that name is now. It returns "" if there is none.
+func (o *Options) moved(server, gone, path string) string {
+	name := filepath.Base(gone)
+	if name == gone {
+		return ""
+	}
+	for _, dirs := range []string{path, command.Variable(o.Environ, "PATH")} {
+		if at, err := command.LookPath(name, dirs); err == nil {
+			return fmt.Sprintf("%s is now at %s; to name that: holdline servers edit %s", name, at, server)
+		}
+	}
+	return ""
 }
 
 // checkDisk checks the free room of the file system that has dir, or will have it. least is in

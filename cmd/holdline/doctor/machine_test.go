@@ -249,3 +249,24 @@ func TestFilesThatWereEmptied_AreNamed(t *testing.T) {
 		}
 	}
 }
+
+// TestProgramOfServerHasMoved_NamesWhereItIs checks that doctor says where a program is now that is gone from the path in the
+// entry, and how to name that.
+func TestProgramOfServerHasMoved_NamesWhereItIs(t *testing.T) {
+	o := options(t)
+	now := filepath.Join(t.TempDir(), "node")
+	programtest.Write(t, now, "#!/bin/sh\n")
+	gone := filepath.Join(o.Home, ".nvm/versions/node/v20.1.0/bin/")
+	o.configured(t, `"files":{"command":"`+gone+`/node","args":["x"]},"other":{"command":"`+gone+`/nothing-like-it"}`)
+	found := o.checkPrograms(filepath.Dir(now))
+	if len(found) != 2 {
+		t.Fatalf("%+v", found)
+	}
+	if f := found[0]; f.State != Problem || !strings.Contains(f.What, gone+"/node is not there") ||
+		f.Fix != "node is now at "+now+"; to name that: holdline servers edit files" {
+		t.Errorf("%+v", f)
+	}
+	if f := found[1]; f.State != Problem || strings.Contains(f.Fix, "is now at") || !strings.Contains(f.Fix, "disable other") {
+		t.Errorf("%+v", f)
+	}
+}

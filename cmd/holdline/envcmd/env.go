@@ -23,6 +23,7 @@ import (
 	"holdline/daemon/config/resolve"
 	"holdline/daemon/envfile"
 	"holdline/daemon/launch"
+	"holdline/daemon/spelling"
 	"holdline/protocol/control"
 	"holdline/protocol/socket"
 )
@@ -54,13 +55,15 @@ With --json, a list of objects: name, servers (whose entries refer to it), consu
 	cmd.AddCommand(
 		&cobra.Command{
 			Use: "set NAME[=VALUE]...", Short: "Keep variables, with the values of this shell unless you give one",
-			Long: `Keep variables: with the value that stands behind the =, or that this shell has. Servers
+			Long: `Keep variables, with the value after the =, or else the value that this shell has. Servers
 that use one and are idle are started again. Those with calls in flight are named: they
 keep the old value until they are started again. The next consult has the new one.`,
 			Args: cobra.MinimumNArgs(1),
 			RunE: func(cmd *cobra.Command, args []string) error { return runSet(cmd, proc, args) },
 		},
-		console.WithJSON(&cobra.Command{Use: "list", Short: "List the names, and what uses them", Args: cobra.NoArgs, RunE: list}),
+		console.WithJSON(&cobra.Command{
+			Use: "list", Aliases: []string{"ls"}, Short: "List the names, and what uses them", Args: cobra.NoArgs, RunE: list,
+		}),
 		&cobra.Command{
 			Use: "unset NAME...", Short: "Forget variables", Args: cobra.MinimumNArgs(1),
 			RunE: func(cmd *cobra.Command, args []string) error { return runUnset(cmd, proc, args) },
@@ -161,7 +164,7 @@ func runList(cmd *cobra.Command, proc *cmdenv.Process) error {
 			all = append(all, usesOf(&cfg, name))
 		}
 	}
-	slices.SortFunc(all, func(a, b variable) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(all, func(a, b variable) int { return spelling.Compare(a.Name, b.Name) })
 	return console.Print(cmd, all, func(out io.Writer) {
 		if len(all) == 0 {
 			console.Line(out, 2, "%s has no variable; add one: holdline env set NAME", path)
@@ -187,7 +190,7 @@ func load(proc *cmdenv.Process) (config.Config, error) {
 // usesOf returns what uses a variable.
 func usesOf(cfg *config.Config, name string) variable {
 	v := variable{Name: name, Servers: []string{}, Consults: []string{}}
-	for _, server := range slices.Sorted(maps.Keys(cfg.Servers)) {
+	for _, server := range spelling.Sorted(maps.Keys(cfg.Servers)) {
 		if s, _ := cfg.Server(server); slices.Contains(resolve.References(&s), name) {
 			v.Servers = append(v.Servers, server)
 		}
@@ -229,7 +232,7 @@ func sayUse(cmd *cobra.Command, proc *cmdenv.Process, names []string) error {
 		_ = console.Say(cmd, "%s is used by %s", name, strings.Join(users, " and "))
 		servers = append(servers, v.Servers...)
 	}
-	slices.Sort(servers)
+	slices.SortFunc(servers, spelling.Compare)
 	return restartIdle(cmd, proc, slices.Compact(servers))
 }
 

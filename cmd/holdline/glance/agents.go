@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"holdline/daemon/spelling"
 	"holdline/protocol/control"
 )
 
@@ -45,7 +46,7 @@ func (a *Agent) each(value func(*control.Session) string) []string {
 	for i := range a.Sessions {
 		all = append(all, value(&a.Sessions[i]))
 	}
-	slices.Sort(all)
+	slices.SortFunc(all, spelling.Compare)
 	return slices.Compact(all)
 }
 

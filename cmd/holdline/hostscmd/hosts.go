@@ -27,6 +27,7 @@ import (
 	"holdline/cmd/holdline/doctor"
 	"holdline/daemon/config"
 	"holdline/daemon/config/hostname"
+	"holdline/daemon/spelling"
 	"holdline/daemon/supervisor/far"
 )
 
@@ -133,10 +134,11 @@ func copyScript(size int) string {
 
 func (h *hosts) list() *cobra.Command {
 	return &cobra.Command{
-		Use:   "list",
-		Short: "List the hosts that the configuration names, with their servers",
-		Args:  cobra.NoArgs,
-		RunE:  h.listHosts,
+		Use:     "list",
+		Aliases: []string{"ls"},
+		Short:   "List the hosts that the configuration names, with their servers",
+		Args:    cobra.NoArgs,
+		RunE:    h.listHosts,
 	}
 }
 
@@ -149,7 +151,7 @@ func (h *hosts) listHosts(cmd *cobra.Command, _ []string) error {
 	if len(used) == 0 {
 		return console.Say(cmd, "No server runs elsewhere. To run one on HOST: holdline hosts add HOST")
 	}
-	for _, host := range slices.Sorted(maps.Keys(used)) {
+	for _, host := range spelling.Sorted(maps.Keys(used)) {
 		if err := console.Say(cmd, "%s: %s", host, strings.Join(used[host], ", ")); err != nil {
 			return err
 		}
@@ -159,9 +161,10 @@ func (h *hosts) listHosts(cmd *cobra.Command, _ []string) error {
 
 func (h *hosts) remove() *cobra.Command {
 	return &cobra.Command{
-		Use:   "remove HOST",
-		Short: "Remove from a host what hosts add has copied there",
-		Args:  oneHost,
+		Use:     "remove HOST",
+		Aliases: []string{"rm"},
+		Short:   "Remove from a host what hosts add has copied there",
+		Args:    oneHost,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			host := args[0]
 			used, err := h.used()

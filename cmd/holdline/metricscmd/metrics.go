@@ -29,8 +29,8 @@ their restarts and circuits, workers, consults, the daemon's memory. The counter
 begin with the daemon. There is no HTTP server; the textfile collector of
 Prometheus' node_exporter takes the output, for instance from a timer:
 
-    holdline metrics > /var/lib/node_exporter/holdline.prom.new &&
-        mv /var/lib/node_exporter/holdline.prom.new /var/lib/node_exporter/holdline.prom`,
+    cd /var/lib/node_exporter
+    holdline metrics > holdline.prom.new && mv holdline.prom.new holdline.prom`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			// Get both answers before anything is printed: a command that fails prints no
 			// text.

@@ -2,8 +2,8 @@
 // and reload.
 //
 // Three kinds of commands are below servers. list and get read the configuration file,
-// and ask a running daemon how the servers are (list.go, live.go). add, remove, enable
-// and disable edit the file, and have a running daemon read it again (edit.go, reload.go).
+// and ask a running daemon how the servers are (list.go, live.go). add, edit, remove, enable
+// and disable change the file, and have a running daemon read it again (edit.go, editentry.go, reload.go).
 // The others ask the daemon to do something with processes of servers (control.go), or
 // show what has become of their tools (changes.go).
 //
@@ -33,6 +33,7 @@ import (
 	"holdline/daemon/envfile"
 	"holdline/daemon/launch"
 	"holdline/daemon/redact"
+	"holdline/daemon/spelling"
 	"holdline/protocol/control"
 )
 
@@ -44,9 +45,9 @@ func NewCommand(proc *cmdenv.Process, clients func(*cmdenv.Process) (importer.Op
 		Use:   "servers",
 		Short: "List, add, log in to, start and call the servers that agents share",
 		Long: `List the MCP servers that the configuration names and, if a daemon runs, how they
-are. A server's number of tools is that which a process of it listed last.
+are. The number of tools is what the server's process listed last.
 
-add, remove, enable and disable edit the configuration file, whose comments they
+add, edit, remove, enable and disable change the configuration file, whose comments they
 keep, and have a running daemon read it again. start, stop, restart, reload, tools,
 call and logs are about the daemon's processes.
 
@@ -63,13 +64,15 @@ next_try_unix_ms; no secret), live (how a running daemon has it: an object
 as under "servers" in status --json).`,
 		RunE: s.listServers,
 	})
-	list := console.WithJSON(&cobra.Command{Use: "list", Short: "List the servers", RunE: s.listServers})
+	list := console.WithJSON(&cobra.Command{
+		Use: "list", Aliases: []string{"ls", "ps"}, Short: "List the servers", RunE: s.listServers,
+	})
 	get := console.WithJSON(&cobra.Command{
 		Use: "get NAME", Short: "Show what the configuration says of a server, defaults included",
 		Args: cobra.ExactArgs(1), RunE: s.showServer,
 	})
 	// The other commands ask the daemon, which has a file of its own.
-	ofFile := append(s.edits(), list, get, newServersAdd(s), newRemove(s), newLogin(s), newLogout(s))
+	ofFile := append(s.edits(), list, get, newServersAdd(s), s.newEditEntry(), newRemove(s), newLogin(s), newLogout(s))
 	cmd.AddCommand(ofFile...)
 	for _, one := range append(ofFile, cmd) {
 		console.ConfigFlag(one.Flags(), &s.file)
@@ -190,7 +193,7 @@ func (s *serversCommand) listServers(cmd *cobra.Command, _ []string) error {
 		return err
 	}
 	all := make([]config.Settings, 0, len(cfg.Servers))
-	for _, name := range slices.Sorted(maps.Keys(cfg.Servers)) {
+	for _, name := range spelling.Sorted(maps.Keys(cfg.Servers)) {
 		settings, _ := cfg.Server(name)
 		all = append(all, settings)
 	}

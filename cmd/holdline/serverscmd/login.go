@@ -22,6 +22,7 @@ import (
 	"holdline/daemon/login"
 	"holdline/daemon/login/flow"
 	"holdline/daemon/redact"
+	"holdline/daemon/spelling"
 	"holdline/daemon/statedir"
 	"holdline/protocol/control"
 	"holdline/protocol/fault"
@@ -92,7 +93,7 @@ func (s *serversCommand) logIn(cmd *cobra.Command, args []string, o *loginOption
 	}
 	var failed []error
 	none := true
-	for _, name := range slices.Sorted(maps.Keys(cfg.Servers)) {
+	for _, name := range spelling.Sorted(maps.Keys(cfg.Servers)) {
 		a, err := s.account(&cfg, name)
 		if err != nil || !a.settings.Enabled || !a.needsLogin(cmd.Context()) {
 			continue // a server without logins
@@ -354,7 +355,7 @@ func (s *serversCommand) sharing(cfg *config.Config, store *login.Store, target,
 	if err != nil || gone.Login == "" {
 		return nil
 	}
-	for _, other := range slices.Sorted(maps.Keys(cfg.Servers)) {
+	for _, other := range spelling.Sorted(maps.Keys(cfg.Servers)) {
 		if other == name {
 			continue
 		}

@@ -19,6 +19,7 @@ import (
 	"holdline/cmd/holdline/screen"
 	"holdline/daemon/hosted/files"
 	"holdline/daemon/hosted/serverlog"
+	"holdline/daemon/spelling"
 	"holdline/daemon/statedir"
 	"holdline/protocol/control"
 	"holdline/protocol/fault"
@@ -138,7 +139,7 @@ func printKept(
 		return absent
 	}
 	var answer control.ServerLogsAnswer
-	for _, server := range slices.Sorted(maps.Keys(cfg.Servers)) {
+	for _, server := range spelling.Sorted(maps.Keys(cfg.Servers)) {
 		if name != "" && name != server {
 			continue
 		}

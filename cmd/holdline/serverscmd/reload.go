@@ -13,6 +13,7 @@ import (
 	"holdline/cmd/holdline/attach"
 	"holdline/cmd/holdline/cmdenv"
 	"holdline/cmd/holdline/console"
+	"holdline/daemon/spelling"
 	"holdline/protocol/control"
 	"holdline/protocol/fault"
 )
@@ -69,7 +70,7 @@ func reload(cmd *cobra.Command, proc *cmdenv.Process, yes bool) error {
 	}
 	_ = console.Say(cmd, "%s: %s", answer.Path, what)
 	all := []error{attach.Unreplaced(&answer)}
-	for _, name := range slices.Sorted(maps.Keys(answer.LeftOut)) {
+	for _, name := range spelling.Sorted(maps.Keys(answer.LeftOut)) {
 		all = append(all, fmt.Errorf("%s: %s", name, answer.LeftOut[name]))
 	}
 	return errors.Join(all...)

@@ -70,11 +70,10 @@ does not ask. Each client gets an entry for holdline's own tools (consult and ot
 too. With --aggregate there is one entry for all instead, and tools are called
 SERVER__TOOL.
 
-Comments and whatever else stands in the files stay. Of two servers of one name
-that differ, that of the first client keeps it, in this order:
-    ` + strings.Join(clients.Names(), ", ") + `;
-the other one's is called after its client, too. A server that is in holdline's
-configuration already keeps its name before all others.
+Comments and everything else in the files stay. If two servers have one name and differ,
+the server of the first client in this order keeps the name: ` + strings.Join(clients.Names(), ", ") + `. The name of
+the other server then ends with its client's name. A server that is already in
+holdline's configuration always keeps its name.
 
 --undo reverts what import did, and nothing else: byte for byte in files that have not
 changed since, else entry by entry. It leaves and names entries that have changed. The

@@ -56,17 +56,17 @@ func NewCommand(proc *cmdenv.Process, by Installing) *cobra.Command {
 		Long: `Connect the agents of this machine to holdline, in one command:
 
  1. Find the configurations of the MCP clients, and their servers.
- 2. Start each server once with the environment that the daemon has, and end it.
-    What a project's own files start (--project) is shown and asked for first;
-    --dry-run starts nothing of it.
+ 2. Start each server once, with the daemon's environment, and end it.
+    Commands of a project's own files (--project) are shown first, and started
+    only if you agree; --dry-run does not start them.
  3. Show what would change, and ask.
  4. Capture the PATH for hosted servers, as install does, and move the servers
     that work into holdline's configuration, as import does.
- 5. Start each entry that was written as its client does, in the version of MCP
-    that this client speaks, and compare its tools with those that the server had
-    before. Of each server that has a tool which says that it only reads, and needs
-    no arguments, the plan names one: it is called once. All calls take 10 s at most;
-    what a tool itself has to complain of is no fault. --no-call calls none.
+ 5. Start every new entry as its client would, in the version of MCP that the
+    client speaks, and compare its tools with those of the server before. If a
+    server has a tool that only reads and needs no arguments, the plan names one
+    such tool, and setup calls it once. All calls together take 10 s at most. An
+    error that the tool itself reports is no fault. --no-call calls no tool.
 
 If step 4 or 5 fails, or if you interrupt it, everything is undone: the files
 have their old bytes again. A server stays with its client if it does not start,

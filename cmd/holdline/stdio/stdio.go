@@ -33,6 +33,7 @@ import (
 	"holdline/cmd/holdline/screen"
 	"holdline/cmd/holdline/starter"
 	"holdline/daemon/shellword"
+	"holdline/daemon/spelling"
 	"holdline/protocol"
 	"holdline/protocol/project"
 	"holdline/protocol/rawio"
@@ -245,7 +246,7 @@ func parseMCPStdio(args []string, env func(string) string) (Options, error) {
 		if errors.Is(err, flag.ErrHelp) {
 			return o, err
 		}
-		return o, fmt.Errorf("%w: %w", cmdenv.ErrUsage, err)
+		return o, wrongFlag(f, err)
 	}
 	if f.NArg() > 0 {
 		return o, fmt.Errorf("%w: mcp-stdio takes no argument, got %q", cmdenv.ErrUsage, f.Arg(0))
@@ -280,6 +281,22 @@ func parseMCPStdio(args []string, env func(string) string) (Options, error) {
 		o.token, err = readToken(path)
 	}
 	return o, err
+}
+
+// wrongFlag returns the usage error of flags that cannot be used. Of a flag that does not exist it says which one
+// may be meant.
+func wrongFlag(f *flag.FlagSet, err error) error {
+	name, unknown := strings.CutPrefix(err.Error(), "flag provided but not defined: -")
+	if !unknown {
+		return fmt.Errorf("%w: %w", cmdenv.ErrUsage, err)
+	}
+	var names []string
+	f.VisitAll(func(one *flag.Flag) { names = append(names, one.Name) })
+	words := "holdline mcp-stdio has no flag --" + name
+	if near := spelling.Nearest(name, names); near != "" {
+		words += "; did you mean --" + near + "?"
+	}
+	return fmt.Errorf("%w: %s", cmdenv.ErrUsage, words)
 }
 
 // readToken returns the token in a file, without white space around it. It refuses a file that

@@ -288,6 +288,13 @@ func TestMCPStdioExitCodes(t *testing.T) {
 			t.Errorf("%q: stderr %q", args, s)
 		}
 	}
+	for slip, meant := range map[string]string{"--identty": "--identity", "--sever=x": "--server", "-no-autostrat": "--no-autostart"} {
+		cmd, _, _, stderr = startProxy(t, nil, slip)
+		wantExit(t, cmd, stderr, cmdenv.ExitUsage)
+		if s := stderr.String(); !strings.Contains(s, "; did you mean "+meant+"?\nhint: see holdline mcp-stdio --help\n") {
+			t.Errorf("%s: stderr %q", slip, s)
+		}
+	}
 	long := "/" + strings.Repeat("x", 200)
 	cmd, _, _, stderr = startProxy(t, nil, "--socket", long)
 	wantExit(t, cmd, stderr, cmdenv.ExitFailure)

@@ -124,6 +124,9 @@ func (m *model) pressTables(name string) tea.Cmd {
 		m.focus = (m.focus + sections - 1) % sections
 	case "/":
 		m.filtering = true
+	case "n", "m", "c", "e":
+		m.sortBy = map[string]string{"m": titleMemory, "c": titleCalls, "e": titleErrors}[name]
+		m.reselect()
 	case "esc":
 		m.filter = ""
 		m.reselect()

@@ -100,6 +100,7 @@ type model struct {
 	filter    string
 	filtering bool // the user types the filter
 	page      *page
+	sortBy    string // title of the column by which servers are sorted; "" for their names
 	confirm   *confirm
 	notice    string
 	noticeBad bool

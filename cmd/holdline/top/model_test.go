@@ -364,3 +364,39 @@ func TestPanelIsNotShownLive(t *testing.T) {
 		t.Errorf("l on a panel:\n%s", got)
 	}
 }
+
+// TestServersSorted checks that keys sort the servers by memory, calls, errors and name, with those in trouble first, and
+// that the heading of the column says so.
+func TestServersSorted(t *testing.T) {
+	m := newModel(nil, time.Now)
+	m.known = true
+	for _, one := range []struct {
+		name                  string
+		memory, calls, errors int64
+	}{{"a", 1, 30, 2}, {"b", 3, 10, 1}, {"c", 2, 20, 3}} {
+		s := control.Server{Name: one.name, State: "ready", Circuit: "closed"}
+		s.Load.Calls, s.Load.Errors = one.calls, one.errors
+		m.last.status.Servers = append(m.last.status.Servers, s)
+		m.memory[one.name] = one.memory
+	}
+	m.last.status.Servers = append(m.last.status.Servers, control.Server{Name: "z", State: "failed", Circuit: "closed"})
+	for _, tt := range []struct{ key, order, title string }{
+		{"", "zabc", ""}, {"m", "zbca", "MEMORY▾"}, {"c", "zacb", "CALLS▾"}, {"e", "zcab", "ERRORS▾"}, {"n", "zabc", ""},
+	} {
+		if tt.key != "" {
+			m.press(tea.KeyPressMsg{Code: []rune(tt.key)[0], Text: tt.key})
+		}
+		s, order, title := m.serverRows(), "", ""
+		for _, r := range s.rows {
+			order += r.key
+		}
+		for _, c := range s.columns {
+			if strings.HasSuffix(c.title, "▾") {
+				title += c.title
+			}
+		}
+		if order != tt.order || title != tt.title {
+			t.Errorf("key %q: order %s, title %q; want %s, %q", tt.key, order, title, tt.order, tt.title)
+		}
+	}
+}

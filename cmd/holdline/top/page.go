@@ -225,6 +225,7 @@ func (m *model) serverPage(s *control.Server) *page {
 // agentPage returns the details of an agent.
 func (m *model) agentPage(a *agent) *page {
 	p := &page{title: "AGENT " + harmless(a.name())}
+	p.add("Client", "%s", strings.Join(a.Clients(), ", "))
 	p.add("Directory", "%s", short(a.Sessions[0].Cwd, m.home))
 	p.add("Process", "%d", a.PID)
 	p.add("Calls", "%s, %d in flight", count(a.Calls), a.InFlight)
@@ -245,6 +246,7 @@ func keysPage() *page {
 		{"l", "what a server writes to its log; what a consult does, live"},
 		{"r, s", "restart, stop a server; s cancels a consult. They ask first"},
 		{"/", "show only rows with these words; esc shows all"},
+		{"m, c, e, n", "sort servers by memory, calls, errors, name"},
 		{"esc", "back to the tables"},
 		{"q", "quit"},
 	} {

@@ -72,15 +72,8 @@ func agentsOf(all []control.Session) []agent {
 	return list
 }
 
-// name returns the names of an agent's client program. A client that has not spoken yet is known
-// by the identity of its entry.
-func (a *agent) name() string {
-	names := slices.DeleteFunc(a.Clients(), func(name string) bool { return name == "-" })
-	if len(names) == 0 {
-		names = a.Identities()
-	}
-	return strings.Join(names, ", ")
-}
+// name returns the identities of an agent, which its user knows; what its client calls itself is among the details.
+func (a *agent) name() string { return strings.Join(a.Identities(), ", ") }
 
 // entries returns through which entries of its configuration an agent is connected.
 func (a *agent) entries() string {
@@ -160,19 +153,24 @@ func (m *model) serverRows() section {
 			{least: 12},
 			{title: "STATE"},
 			{title: "AGENTS", right: true, drop: 4},
-			{title: "MEMORY", right: true}, // where blame begins
-			{title: "CALLS", right: true, drop: 5},
+			{title: titleMemory, right: true}, // where blame begins
+			{title: titleCalls, right: true, drop: 5},
 			{title: "CALLS/S", right: true, drop: 1},
 			{title: "P50", right: true, drop: 2},
-			{title: "ERRORS", right: true},
+			{title: titleErrors, right: true},
 			{title: "RESTARTS", right: true, drop: 6},
 			{title: "TREND", least: 12, grow: true, drop: 3},
 		},
 	}
 	list := slices.Clone(m.last.status.Servers)
 	slices.SortStableFunc(list, func(a, b control.Server) int {
-		return cmp.Compare(troubleRank(&b), troubleRank(&a))
+		return cmp.Or(cmp.Compare(troubleRank(&b), troubleRank(&a)), cmp.Compare(m.sortValue(&b), m.sortValue(&a)))
 	})
+	for i := range s.columns {
+		if c := &s.columns[i]; c.title != "" && c.title == m.sortBy {
+			c.title += "▾"
+		}
+	}
 	for i := range list {
 		one := &list[i]
 		mark, style := dot(one.State)
@@ -188,6 +186,26 @@ func (m *model) serverRows() section {
 		}})
 	}
 	return s
+}
+
+// Titles of the columns by which servers can be sorted, the highest first. Without one they are sorted by name.
+const (
+	titleMemory = "MEMORY"
+	titleCalls  = "CALLS"
+	titleErrors = "ERRORS"
+)
+
+// sortValue returns the number by which a server is sorted.
+func (m *model) sortValue(s *control.Server) int64 {
+	switch m.sortBy {
+	case titleMemory:
+		return m.memory[s.Name]
+	case titleCalls:
+		return s.Load.Calls
+	case titleErrors:
+		return s.Load.Errors
+	}
+	return 0
 }
 
 // orElse returns a cell that spans the rest of the line if it has words, or else the other one.

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/tailscale/hujson"
 
@@ -28,7 +29,7 @@ var ErrServerExists = errors.New("is configured already")
 // it was valid before and is valid then. Edits wait for each other, for up to
 // editWait. The same holds for the other functions that edit.
 func AddServer(ctx context.Context, path, name string, server []byte, replace bool) error {
-	if err := checkServer(name, server); err != nil {
+	if err := CheckServer(name, server); err != nil {
 		return err
 	}
 	return editFile(ctx, path, func(x *jsonedit.File, _ config.Config) error {
@@ -41,6 +42,62 @@ func AddServer(ctx context.Context, path, name string, server []byte, replace bo
 
 // serversKey is the key of the object with the servers.
 const serversKey = "mcpServers"
+
+// ServerText returns the text that stands for a server in the file at path, with its comments, as it would stand at
+// the beginning of a line.
+func ServerText(path, name string) (string, error) {
+	data, err := config.Read(path)
+	if err != nil {
+		return "", err
+	}
+	x, err := jsonedit.Parse(path, data)
+	if err != nil {
+		return "", err
+	}
+	text, ok := x.Text(serversKey, name)
+	if !ok {
+		return "", fmt.Errorf("server %s %w", name, config.ErrNoServer)
+	}
+	return outdent(text), nil
+}
+
+// ReplaceServer makes the text that stands for a server another one, which may have comments in and around it, and
+// keeps its layout. It reports whether anything changed. The error wraps [ErrChanged] if [ServerText] would not
+// return before any more.
+func ReplaceServer(ctx context.Context, path, name, before string, after []byte) (changed bool, err error) {
+	if err := CheckServer(name, after); err != nil {
+		return false, err
+	}
+	root, err := hujson.Parse(after)
+	if err != nil {
+		return false, err
+	}
+	text := string(after[root.StartOffset:root.EndOffset])
+	if text == before {
+		return false, nil
+	}
+	return true, editFile(ctx, path, func(x *jsonedit.File, _ config.Config) error {
+		now, ok := x.Text(serversKey, name)
+		if !ok || outdent(now) != before {
+			return fmt.Errorf("server %s: %w", name, ErrChanged)
+		}
+		return x.Put(strings.ReplaceAll(text, "\n", "\n"+indentOf(now)), serversKey, name)
+	})
+}
+
+// indentOf returns the indentation of the line with the end of a text, which is that of its beginning in a file.
+func indentOf(text string) string {
+	last := text[strings.LastIndexByte(text, '\n')+1:]
+	if len(last) == len(text) {
+		return ""
+	}
+	return last[:len(last)-len(strings.TrimLeft(last, " \t"))]
+}
+
+// outdent returns a text of a file as it would stand at the beginning of a line.
+func outdent(text string) string {
+	return strings.ReplaceAll(strings.ReplaceAll(text, "\r\n", "\n"), "\n"+indentOf(text), "\n")
+}
 
 // RemoveServer removes a server from the file at path, with its comments. If the file
 // does not name it, the error wraps [config.ErrNoServer].
@@ -126,9 +183,9 @@ func UnsetKey(ctx context.Context, path string, k config.Key) (had bool, err err
 	return had && err == nil, err
 }
 
-// checkServer checks a server by itself, so that what is wrong with it is said
+// CheckServer checks a server by itself, so that what is wrong with it is said
 // without a place in a file where it does not stand yet.
-func checkServer(name string, server []byte) error {
+func CheckServer(name string, server []byte) error {
 	cfg, err := ParseServer(name, server)
 	if err != nil {
 		return err

@@ -4,9 +4,16 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
 	"sync"
 
 	"holdline/daemon/adapter/engine"
+	"holdline/daemon/command"
 	"holdline/daemon/program"
 	"holdline/daemon/sandbox"
 	"holdline/protocol/fault"
@@ -53,7 +60,11 @@ func (c *Claude) inspectProgram(ctx context.Context, path string) (engine.Info, 
 	var noShell error
 	var trial sync.WaitGroup
 	trial.Go(func() { noShell = c.opt.Bubblewrap(ctx, c.env) })
-	version, has, err := c.program.Ask(ctx, path, needs)
+	apart, done := c.apart()
+	defer done()
+	asked := c.program
+	asked.Env = apart(asked.Env)
+	version, has, err := asked.Ask(ctx, path, needs)
 	trial.Wait()
 	if err != nil {
 		return info, err
@@ -68,17 +79,50 @@ func (c *Claude) inspectProgram(ctx context.Context, path string) (engine.Info, 
 		c.looks.Doubt()
 	}
 	info.Levels = []engine.Level{c.readLevel(&info), c.shellLevel(&info, noShell)}
-	return c.account(ctx, path, info)
+	return c.account(ctx, path, info, apart)
+}
+
+// apart returns what changes the environment of questions to a program that nobody has used here yet: it would
+// make its files in the user's home, and a check is to change nothing. Where it has neither a state nor a login, it
+// knows as much in an empty directory. The caller must call done after the last question.
+func (c *Claude) apart() (change func(env []string) []string, done func()) {
+	change, done = func(env []string) []string { return env }, func() {}
+	dir := c.configDir()
+	// Elsewhere than on Linux the directory is part of the name of a login in the keychain.
+	if dir == "" || runtime.GOOS != "linux" || command.Variable(c.env, loginsVariable) != "" {
+		return change, done
+	}
+	state := filepath.Join(dir, fileState)
+	if command.Variable(c.env, configVariable) == "" {
+		state = filepath.Join(filepath.Dir(dir), fileState)
+	}
+	for _, path := range []string{state, filepath.Join(dir, fileLogin)} {
+		if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+			return change, done
+		}
+	}
+	empty, err := os.MkdirTemp("", "holdline-check-")
+	if err != nil {
+		return change, done // without room there the program is asked in the user's home
+	}
+	return func(env []string) []string {
+		return append(slices.DeleteFunc(slices.Clone(env), func(kv string) bool {
+			return strings.HasPrefix(kv, configVariable+"=")
+		}), configVariable+"="+empty)
+	}, func() { _ = os.RemoveAll(empty) }
 }
 
 // account asks the program how it is logged in, and returns info with the answer. It
 // asks with the settings of a run: a login that a run would not have is no use. If the
 // version does not know the question, account assumes a login; a run without one fails
 // with a clear fault.
-func (c *Claude) account(ctx context.Context, path string, info engine.Info) (engine.Info, error) {
+// apart is as in [Claude.apart].
+func (c *Claude) account(
+	ctx context.Context, path string, info engine.Info, apart func([]string) []string,
+) (engine.Info, error) {
 	own := c.login()
 	asked := c.program
-	asked.Env = c.environment(own.env)
+	asked.Env = apart(c.environment(own.env))
 	if credentialed(asked.Env) {
 		info.LoggedIn, info.Account = true, "by the environment"
 		return info, nil

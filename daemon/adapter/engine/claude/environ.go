@@ -12,6 +12,9 @@ import (
 // configVariable names the program's configuration directory.
 const configVariable = "CLAUDE_CONFIG_DIR"
 
+// loginsVariable names the directory of the program's logins, if that is another one.
+const loginsVariable = "CLAUDE_SECURESTORAGE_CONFIG_DIR"
+
 // passed are the names that pass from the daemon's environment to the program, besides
 // those that every program gets: the login, and the variables by which users switch
 // telemetry off.
