@@ -59,6 +59,11 @@ func TestShortHelp(t *testing.T) {
 		if err := cmd.Help(); err != nil || page.Len() == 0 {
 			t.Errorf("%s has no help: %v", cmd.CommandPath(), err)
 		}
+		if text := page.String(); !strings.HasPrefix(text, "Usage:\n  holdline") {
+			t.Errorf("%s --help does not begin with how to call it:\n%s", cmd.CommandPath(), text)
+		} else if at := strings.Index(text, "\n\nWith --json, "); at >= 0 && strings.Contains(text[at:], "\nFlags:") {
+			t.Errorf("%s --help has keys of JSON before the flags:\n%s", cmd.CommandPath(), text)
+		}
 		for line := range strings.SplitSeq(cmd.Long, "\n") {
 			// Examples are copied, and lists were wrapped by hand.
 			if strings.HasPrefix(line, " ") && !strings.Contains(page.String(), line+"\n") {

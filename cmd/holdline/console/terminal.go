@@ -31,8 +31,8 @@ func Configure(cmd *cobra.Command, color string, getenv func(string) string) err
 	return nil
 }
 
-// FoldHelp makes the help pages of root and the commands below it fit the terminal. Elsewhere
-// they have [usualColumns]: they are for people there, too.
+// FoldHelp puts the help pages of root and the commands below it in order, see [arrangeHelp], and makes them fit the
+// terminal. Elsewhere they have [usualColumns]: they are for people there, too.
 func FoldHelp(root *cobra.Command) {
 	help := root.HelpFunc()
 	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
@@ -41,8 +41,27 @@ func FoldHelp(root *cobra.Command) {
 		cmd.SetOut(&page)
 		help(cmd, args)
 		cmd.SetOut(out)
-		fmt.Fprint(out, Fold(page.String(), cmp.Or(Columns(out), usualColumns)))
+		fmt.Fprint(out, Fold(arrangeHelp(page.String()), cmp.Or(Columns(out), usualColumns)))
 	})
+}
+
+// arrangeHelp puts a help page into the order in which people need it: how to call the command, what it does with
+// examples, its commands and flags, and last the keys of its JSON.
+func arrangeHelp(page string) string {
+	about, rest, found := strings.Cut(page, "\n\nUsage:\n")
+	if !found {
+		return page
+	}
+	calls, options, _ := strings.Cut(rest, "\n\n")
+	about, keys, hasKeys := strings.Cut(about, "\n\nWith --json, ")
+	parts := []string{"Usage:\n" + strings.TrimRight(calls, "\n"), about}
+	if options = strings.Trim(options, "\n"); options != "" {
+		parts = append(parts, options)
+	}
+	if hasKeys {
+		parts = append(parts, "With --json, "+keys)
+	}
+	return strings.Join(parts, "\n\n") + "\n"
 }
 
 // WithJSON adds the flag --json to a command and returns the command. See [Print].
