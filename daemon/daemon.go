@@ -228,7 +228,7 @@ func (d *daemon) build(ctx context.Context) error {
 		Log: d.Log.With("component", "control"), PID: d.PID, Version: d.Version, StartedBy: d.StartedBy,
 		Begin: d.begin, File: d.file, Place: d.place, Env: d.env, Telemetry: d.telemetry, Workers: d.workers,
 		Events: d.events, Servers: d.servers, Consults: d.consults, Rules: d.rules(),
-		Stop: d.stopAsked, Upgrade: d.upgrade, Memory: new(footprint.Meter),
+		Stop: d.stopAsked, Upgrade: d.upgrade, Memory: new(footprint.Meter), Leaves: d.launcher.Leaves,
 		Login: d.launcher.Login, Asker: d.asker, Troubles: d.troubles,
 	}
 	tools := append(d.consults.Tools(), tool.NewHealth(d.commands.Health), tool.NewTelemetry(d.commands.Snapshot),

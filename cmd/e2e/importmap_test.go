@@ -167,7 +167,7 @@ const layerMap = `
 1 daemon/sandbox
 1 daemon/calls
 0 daemon/statedir
-1 daemon/footprint
+0 daemon/footprint
 1 daemon/limits
 1 daemon/telemetry
 1 daemon/events

@@ -1,8 +1,16 @@
 package e2e
 
 import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -10,73 +18,539 @@ import (
 	"holdline/protocol/process"
 )
 
-// TestLauncherDirect_ServerRunsWithoutIt checks that a server with launcher: direct, which a launcher starts, is started
-// without that after its first start, with the same arguments and variables; and that it is started as its entry says
-// again once its program does not work without.
-func TestLauncherDirect_ServerRunsWithoutIt(t *testing.T) {
-	t.Parallel()
+// launched is a place with a launcher, as npx is one, and a package whose program is the tool server.
+type launched struct {
+	*place
+	npx     string
+	program string
+	asked   string // a file to which the launcher adds a line each time
+}
+
+// npxScript plays npx: it says that it was asked, sets variables of its own, finds the program of the package, and stays
+// beside it. Its last line starts that.
+const npxScript = `#!/bin/sh
+echo x >>"$0.asked"
+shift 2
+export npm_config_x=1 npm_lifecycle_script=PROGRAM PATH="${0%/bin/npx}/pkg:$PATH"
+`
+
+// newLaunched makes a launcher that ends with last, and a package whose program mine is a script if there is text for
+// it. The server has the name tools, is started directly if that is possible, and gets args.
+func newLaunched(t *testing.T, last, script string, args ...string) *launched {
+	t.Helper()
 	p := newPlace(t)
-	npx := filepath.Join(p.dir, "bin/npx")
-	asked := filepath.Join(p.dir, "asked")
-	program := filepath.Join(p.dir, "pkg/toolserver")
-	script := "#!/bin/sh\necho x >>" + asked + "\nshift 2\nexport npm_config_x=1\n" + program + " \"$@\"\n"
+	l := &launched{place: p, npx: filepath.Join(p.dir, "bin/npx"), program: filepath.Join(p.dir, "pkg/mine")}
+	l.asked = l.npx + ".asked"
+	server := filepath.Join(p.dir, "pkg/toolserver")
+	if script == "" {
+		l.program = server
+	}
 	tool, err := os.ReadFile(filepath.Join(programs, "toolserver"))
-	for path, text := range map[string]string{npx: script, program: string(tool)} {
+	npx := strings.Replace(npxScript, "PROGRAM", filepath.Base(l.program), 1) + last + "\n"
+	for path, text := range map[string]string{l.npx: npx, l.program: script, server: string(tool)} {
+		if text == "" {
+			continue
+		}
 		if err == nil {
 			err = os.MkdirAll(filepath.Dir(path), 0o700)
 		}
 		if err == nil {
+			syscall.ForkLock.RLock() // no child may inherit a program that is open for writing
 			err = os.WriteFile(path, []byte(text), 0o700)
+			syscall.ForkLock.RUnlock()
 		}
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	times := func() int {
-		b, _ := os.ReadFile(asked)
-		return strings.Count(string(b), "x")
+	l.entry("shared", append([]string{"-y", "pkg", "-ledger", p.effects()}, args...)...)
+	return l
+}
+
+// entry writes the configuration. The server gets the variables in it alone: a daemon may not know yet those of the
+// login shell when it first starts the server, and a record is for the same variables.
+func (l *launched) entry(scope string, args ...string) {
+	l.t.Helper()
+	l.configure(map[string]any{"tools": map[string]any{
+		"command": l.npx, "args": args, "env": map[string]string{"PATH": "/usr/local/bin:/usr/bin:/bin"},
+		"holdline": hosting{"scope": scope, "launcher": "direct", "inherit_env": "none"},
+	}})
+}
+
+// stays is the last line of a launcher that waits for the program.
+const stays = `sh -c 'exec toolserver "$@"' sh "$@"; exit $?`
+
+// times returns how often the launcher was asked.
+func (l *launched) times() int {
+	b, _ := os.ReadFile(l.asked)
+	return strings.Count(string(b), "x")
+}
+
+// records returns the records of launches, and their paths.
+func (l *launched) records() (paths, texts []string) {
+	l.t.Helper()
+	paths, err := filepath.Glob(filepath.Join(l.dir, "home/.local/state/holdline/launches/*.json"))
+	for _, path := range paths {
+		b, rerr := os.ReadFile(path)
+		if rerr != nil {
+			l.t.Fatal(rerr)
+		}
+		texts = append(texts, string(b))
 	}
-	p.configure(map[string]any{"tools": map[string]any{
-		"command": npx, "args": []string{"-y", "pkg", "-ledger", p.effects()},
-		"holdline": hosting{"scope": "shared", "launcher": "direct"},
-	}}).daemon()
-	a := p.agent().shake()
-	records := filepath.Join(p.dir, "home/.local/state/holdline/launches/*.json")
-	first := p.untilReady("tools")
-	waitFor(t, "a record of the launch", func() bool {
-		found, err := filepath.Glob(records)
-		return err == nil && len(found) == 1
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return paths, texts
+}
+
+// untilRecorded waits for a record with this text, and returns why the server is started as its entry says.
+func (l *launched) untilRecorded(text string) (why string) {
+	l.t.Helper()
+	waitFor(l.t, "a record with "+text, func() bool {
+		_, texts := l.records()
+		var r struct {
+			Why string `json:"why"`
+		}
+		if len(texts) != 1 || !strings.Contains(texts[0], text) || json.Unmarshal([]byte(texts[0]), &r) != nil {
+			return false
+		}
+		why = r.Why
+		return true
 	})
-	if name := process.Args(first)[0]; name != "/bin/sh" || times() != 1 {
-		t.Errorf("the first process is %s, and the launcher was asked %d times", name, times())
+	return why
+}
+
+// age makes the record as old as the Unix epoch.
+func (l *launched) age() {
+	l.t.Helper()
+	paths, texts := l.records()
+	if len(paths) != 1 {
+		l.t.Fatalf("%q", paths)
 	}
-	// restart ends the server's process, and returns the next one.
-	restart := func(pid int) int {
-		t.Helper()
-		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
-		waitFor(t, "its end", func() bool { return !alive(pid) })
-		if x := a.wait(a.effect("again", 0)); x.Error != nil {
-			t.Errorf("a call behind a restart: %s", x.raw)
-		}
-		return p.untilReady("tools")
+	text := regexp.MustCompile(`"at": "[^"]*"`).ReplaceAllString(texts[0], `"at": "1970-01-01T00:00:00Z"`)
+	text = regexp.MustCompile(`"sum": "[^"]*"`).ReplaceAllString(text, `"sum": ""`)
+	var plain bytes.Buffer
+	if err := json.Compact(&plain, []byte(text)); err != nil {
+		l.t.Fatal(err)
 	}
-	second := restart(first)
-	if args := process.Args(second); args[0] != program || args[len(args)-1] != p.effects() || times() != 1 ||
+	sum := sha256.Sum256(plain.Bytes())
+	text = strings.Replace(text, `"sum": ""`, `"sum": "`+hex.EncodeToString(sum[:])+`"`, 1)
+	if err := os.WriteFile(paths[0], []byte(text), 0o600); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+// isDirect reports whether a process of the server runs without its launcher.
+func (l *launched) isDirect(pid int) bool {
+	args := process.Args(pid)
+	return len(args) > 0 && args[0] == l.program
+}
+
+// killed kills the server's process, checks that a call behind that is answered, and returns the next process.
+func (l *launched) killed(a *agent, pid int) int {
+	l.t.Helper()
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		l.t.Fatal(err)
+	}
+	waitFor(l.t, "its end", func() bool { return !alive(pid) })
+	if x := a.wait(a.call("tools__look", map[string]any{"token": "again"})); x.text() != "again" {
+		l.t.Errorf("a call behind a restart: %s", x.raw)
+	}
+	return l.untilReady("tools")
+}
+
+// direct starts a daemon and an agent with these flags, and returns once the server runs without its launcher, with its
+// process.
+func (l *launched) direct(flags ...string) (a *agent, pid int) {
+	l.t.Helper()
+	l.daemonAt(cmp.Or(l.exe, filepath.Join(programs, "holdline")))
+	a = l.agent(flags...).shake()
+	first := l.untilReady("tools")
+	if why := l.untilRecorded(`"exe"`); why != "" {
+		l.t.Fatal(why)
+	}
+	if l.isDirect(first) || l.times() != 1 {
+		l.t.Errorf("the first process is %q, and the launcher was asked %d times", process.Args(first), l.times())
+	}
+	if pid = l.killed(a, first); !l.isDirect(pid) {
+		l.t.Fatalf("the second process is %q", process.Args(pid))
+	}
+	return a, pid
+}
+
+// TestLauncherDirect_ServerRunsWithoutIt checks that a server with launcher: direct, which a launcher starts, is started
+// without that after its first start, with the same arguments and variables; and that it is started as its entry says
+// again once its program is another one.
+func TestLauncherDirect_ServerRunsWithoutIt(t *testing.T) {
+	t.Parallel()
+	l := newLaunched(t, stays, "")
+	a, second := l.direct()
+	if args := process.Args(second); args[len(args)-1] != l.effects() || l.times() != 1 ||
 		process.Variable(second, "npm_config_x") != "1" {
-		t.Errorf("the second process is %q, and the launcher was asked %d times", args, times())
+		t.Errorf("the second process is %q, and the launcher was asked %d times", args, l.times())
 	}
-	before := times()
-	if err := os.WriteFile(program+".new", tool, 0o700); err != nil { // another file: the record does not hold
+	tool, err := os.ReadFile(l.program)
+	if err == nil {
+		err = os.WriteFile(l.program+".new", tool, 0o700) // another file: the record does not hold
+	}
+	if err == nil {
+		err = os.Rename(l.program+".new", l.program)
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Rename(program+".new", program); err != nil {
-		t.Fatal(err)
-	}
-	third := restart(second)
-	if name := process.Args(third)[0]; name != "/bin/sh" || times() != before+1 {
-		t.Errorf("the third process is %s, and the launcher was asked %d times", name, times())
+	third := l.killed(a, second)
+	if l.isDirect(third) || l.times() != 2 {
+		t.Errorf("the third process is %q, and the launcher was asked %d times", process.Args(third), l.times())
 	}
 	a.rest()
+}
+
+// TestUnusualServer_ServesDirectlyOrAsWritten starts servers that watch their parent, that a script starts, whose
+// launcher stays between, and that start other processes. Each answers before and after a crash: directly, or as its
+// entry says, and then the record says why.
+func TestUnusualServer_ServesDirectlyOrAsWritten(t *testing.T) {
+	t.Parallel()
+	const between = `cat | toolserver "$@" | cat; exit 0`
+	for name, c := range map[string]struct {
+		last, script string
+		args         []string
+		why          string // in the record; "" for one that is started directly
+	}{
+		"watches its parent each 250 ms": {last: stays, args: []string{"-watch", "250ms"}},
+		"watches its parent each second": {last: stays, args: []string{"-watch", "1s"}},
+		"watches its parent each 5 s":    {last: stays, args: []string{"-watch", "5s"}},
+		"wants its launcher":             {last: stays, args: []string{"-under", "bin/npx"}, why: "it ended by itself soon"},
+		"a script that waits": {
+			last: `sh -c 'mine "$@"' sh "$@"; exit $?`, script: "#!/bin/sh\ntoolserver \"$@\"\nexit $?\n", why: "a script",
+		},
+		"a script that it replaces": {
+			last: `sh -c 'mine "$@"' sh "$@"; exit $?`, script: "#!/bin/sh\nexec toolserver \"$@\"\n", why: "a script",
+		},
+		"a script that forks": {
+			last:   `sh -c 'mine "$@"' sh "$@"; exit $?`,
+			script: "#!/bin/sh\nexec 3<&0\ntoolserver \"$@\" <&3 3<&- &\nexec 3<&-\nwait\n", why: "a script",
+		},
+		"a launcher between":        {last: between, why: "processes"},
+		"a program that forks":      {last: stays, args: []string{"-grandchild"}, why: "processes"},
+		"a launcher that goes away": {last: `exec toolserver "$@"`, why: "does not stay"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := newLaunched(t, c.last, c.script, c.args...)
+			// watched waits until a process has looked at its parent.
+			watched := func(pid int) {
+				if slices.Contains(c.args, "-watch") {
+					waitFor(t, "a look at its parent", func() bool {
+						b, _ := os.ReadFile(l.effects())
+						return regexp.MustCompile(`(?m)^watched +` + strconv.Itoa(leafOf(pid)) + `$`).Match(b)
+					})
+				}
+			}
+			if c.why == "" {
+				a, pid := l.direct()
+				watched(pid)
+				if x := a.wait(a.effect("last", 0)); x.text() != "last" || l.untilReady("tools") != pid {
+					t.Errorf("after it has looked at its parent: %s", x.raw)
+				}
+				a.rest()
+				return
+			}
+			l.daemon()
+			a := l.agent().shake()
+			pid := l.untilReady("tools")
+			l.untilRecorded(`"at"`)
+			pid = l.killed(a, pid)
+			why := l.untilRecorded(`"why": "`)
+			waitFor(t, "a process with its launcher", func() bool {
+				pid = child(l.status(), "tools")
+				return pid != 0 && !l.isDirect(pid)
+			})
+			if x := a.wait(a.effect("last", 0)); x.text() != "last" || !strings.Contains(why, c.why) {
+				t.Errorf("it is started as its entry says, since %q, want %q; a call: %s", why, c.why, x.raw)
+			}
+			a.rest()
+		})
+	}
+}
+
+// leafOf returns the process that nothing has started anything below, from a process on.
+func leafOf(pid int) int {
+	below, err := process.Descendants(pid)
+	if err != nil || len(below) == 0 {
+		return pid
+	}
+	return below[len(below)-1].PID
+}
+
+// TestDirectServerKilled_CallsAreAnsweredAndNothingIsLeft checks that a server that runs without its launcher is back when
+// it or its worker is killed, outlives the daemon, answers the calls meanwhile, and that nothing of it is left at the end.
+func TestDirectServerKilled_CallsAreAnsweredAndNothingIsLeft(t *testing.T) {
+	t.Parallel()
+	l := newLaunched(t, stays, "", "-deaf")
+	a, pid := l.direct()
+	// killing makes a call, kills a process while it runs, and checks that it is answered.
+	killing := func(token string, victim int) {
+		t.Helper()
+		id := a.call("tools__look", map[string]any{"token": token, "until": filepath.Join(l.dir, token)})
+		l.untilEffect("look " + token)
+		if err := syscall.Kill(victim, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		waitFor(t, "its end", func() bool { return !alive(victim) })
+		if err := os.WriteFile(filepath.Join(l.dir, token), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if x := a.wait(id); x.text() != token {
+			t.Errorf("the call over the end of %s: %s", token, x.raw)
+		}
+	}
+	killing("child", pid)
+	second := l.untilReady("tools")
+	if second == pid || !l.isDirect(second) {
+		t.Errorf("behind the end of process %d runs %d, %q", pid, second, process.Args(second))
+	}
+	s := l.status()
+	for _, w := range s.Workers {
+		killing("worker", w.PID)
+	}
+	third := l.untilReady("tools")
+	if third == second || !l.isDirect(third) {
+		t.Errorf("behind the end of the worker of process %d runs %d, %q", second, third, process.Args(third))
+	}
+	killing("daemon", s.Daemon.PID)
+	if at := l.untilReady("tools"); at != third || l.effectsOf("look daemon") != 1 {
+		t.Errorf("behind the daemon's end process %d serves, want %d", at, third)
+	}
+	if l.times() != 1 {
+		t.Errorf("the launcher was asked %d times", l.times())
+	}
+	a.rest()
+	l.must("stop", "--all")
+	l.untilEmpty(t)
+}
+
+// TestDirectServer_GoesOnOverAnUpgrade checks that an upgrade of the daemon leaves a server alone that runs without its
+// launcher, with a call in flight, and that nothing of it is left at the end.
+func TestDirectServer_GoesOnOverAnUpgrade(t *testing.T) {
+	t.Parallel()
+	l := newLaunched(t, stays, "", "-deaf")
+	l.installVersion(t, older)
+	l.exe = l.bin()
+	a, pid := l.direct()
+	id := a.call("tools__effect", map[string]any{"token": "upgrade", "until": filepath.Join(l.dir, "upgrade")})
+	l.untilEffect("begin upgrade")
+	l.installVersion(t, newer)
+	l.upgrade(newer + " has taken over")
+	if err := os.WriteFile(filepath.Join(l.dir, "upgrade"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if x := a.wait(id); x.text() != "upgrade" || l.effectsOf("begin upgrade") != 1 || l.untilReady("tools") != pid {
+		t.Errorf("the call over the upgrade: %s", x.raw)
+	}
+	if l.times() != 1 {
+		t.Errorf("the launcher was asked %d times", l.times())
+	}
+	a.rest(id)
+	l.must("stop", "--all")
+	l.untilEmpty(t)
+}
+
+// TestDirectServer_LeavesNoOrphans kills the daemon, its proxies and the workers of a server that runs without its launcher
+// and ends by no friendly means: the next daemon ends what is left.
+func TestDirectServer_LeavesNoOrphans(t *testing.T) {
+	t.Parallel()
+	l := newLaunched(t, stays, "", "-deaf")
+	l.windows(60)
+	a, _ := l.direct("--no-autostart")
+	s := l.status()
+	v := victims{agents: []*agent{a}, workers: s.Workers}
+	if err := syscall.Kill(s.Daemon.PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "the daemon's end", func() bool { return !alive(s.Daemon.PID) })
+	v.kill(t, "proxies", "workers")
+	l.nothingButTheDaemon(l.daemon().Process.Pid, 2*waitLimit)
+}
+
+// TestOldRecord_LauncherLooksAgain_OfflineItIsNotNeeded checks that the launcher of a server with an old record is asked
+// at the next start; and that if it cannot start the server, as without a network, that runs without it.
+func TestOldRecord_LauncherLooksAgain_OfflineItIsNotNeeded(t *testing.T) {
+	t.Parallel()
+	l := newLaunched(t, `[ ! -e "${0%/bin/npx}/offline" ] || exit 1; `+stays, "")
+	a, _ := l.direct()
+	l.untilRecorded(`"confirmed"`)
+	l.age()
+	l.must("servers", "restart", "tools")
+	if pid := l.untilReady("tools"); l.isDirect(pid) || l.times() != 2 {
+		t.Errorf("with an old record: %q, and the launcher was asked %d times", process.Args(pid), l.times())
+	}
+	waitFor(t, "a new record", func() bool {
+		_, texts := l.records()
+		return !strings.Contains(texts[0], "1970")
+	})
+	l.must("servers", "restart", "tools")
+	if pid := l.untilReady("tools"); !l.isDirect(pid) || l.times() != 2 {
+		t.Errorf("with a new record: %q, and the launcher was asked %d times", process.Args(pid), l.times())
+	}
+	l.age()
+	if err := os.WriteFile(filepath.Join(l.dir, "offline"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l.must("servers", "restart", "tools")
+	if pid := l.untilReady("tools"); !l.isDirect(pid) || l.times() == 2 {
+		t.Errorf("offline: %q, and the launcher was asked %d times", process.Args(pid), l.times())
+	}
+	if x := a.wait(a.effect("offline", 0)); x.text() != "offline" {
+		t.Errorf("a call: %s", x.raw)
+	}
+	a.rest()
+}
+
+// TestRecordOfOneProject_IsNotUsedInAnother checks that each project runs its own program: a record is for one directory,
+// and ends when its project brings a version of its own.
+func TestRecordOfOneProject_IsNotUsedInAnother(t *testing.T) {
+	t.Parallel()
+	l := newLaunched(t, `PATH="$PWD/node_modules/.bin:$PATH"; `+stays, "")
+	l.entry("project", "-y", "toolserver", "-ledger", l.effects())
+	// bring gives a project a program of its own.
+	bring := func(project string) string {
+		path := filepath.Join(project, "node_modules/.bin/toolserver")
+		err := os.MkdirAll(filepath.Dir(path), 0o700)
+		if err == nil {
+			err = os.Link(filepath.Join(l.dir, "pkg/toolserver"), path+".new")
+		}
+		if err == nil {
+			err = os.Rename(path+".new", path)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	other := filepath.Join(l.dir, "q")
+	if err := os.MkdirAll(other+"/.git", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	mine := bring(other)
+	a, pid := l.direct()
+	cmd := l.command("mcp-stdio")
+	cmd.Dir = other
+	b := l.agentOf(cmd).shake()
+	// serving returns the process of a project that is not one of these.
+	serving := func(not ...int) (at int) {
+		t.Helper()
+		waitFor(t, "another process", func() bool {
+			at = 0
+			for _, w := range l.status().Workers {
+				if w.State == "ready" && !slices.Contains(not, w.ChildPID) {
+					at = w.ChildPID
+				}
+			}
+			return at != 0
+		})
+		return at
+	}
+	if x := b.wait(b.effect("other", 0)); x.text() != "other" {
+		t.Errorf("a call in the other project: %s", x.raw)
+	}
+	first := serving(pid)
+	if exe, _ := os.Readlink("/proc/" + strconv.Itoa(leafOf(first)) + "/exe"); exe != mine {
+		t.Errorf("the other project runs %s, want %s", exe, mine)
+	}
+	b.rest()
+	mine = bring(l.project)
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "its end", func() bool { return !alive(pid) })
+	if x := a.wait(a.call("tools__look", map[string]any{"token": "again"})); x.text() != "again" {
+		t.Errorf("a call behind a restart: %s", x.raw)
+	}
+	second := serving(pid, first)
+	if exe, _ := os.Readlink("/proc/" + strconv.Itoa(leafOf(second)) + "/exe"); exe != mine {
+		t.Errorf("the project with a program of its own runs %s, want %s", exe, mine)
+	}
+	a.rest()
+}
+
+// TestServersTest_TriesServerWithoutItsLauncher checks that a trial finds out whether a server works without its
+// launcher, that the daemon starts it so from then on, that commands say how it is started and why, and that a restart
+// with --refresh asks the launcher again.
+func TestServersTest_TriesServerWithoutItsLauncher(t *testing.T) {
+	t.Parallel()
+	t.Run("works", func(t *testing.T) {
+		t.Parallel()
+		l := newLaunched(t, stays, "")
+		if out := l.must("servers", "test", "tools"); !strings.Contains(out, "It works without npx, too") {
+			t.Errorf("servers test: %s", out)
+		}
+		l.daemon()
+		a := l.agent().shake()
+		if pid := l.untilReady("tools"); !l.isDirect(pid) || l.times() != 1 {
+			t.Errorf("the first process is %q, and the launcher was asked %d times", process.Args(pid), l.times())
+		}
+		if out := l.must("servers", "get", "tools"); !strings.Contains(out, "directly: "+l.program+"\n") {
+			t.Errorf("servers get: %s", out)
+		}
+		var shown struct {
+			Launches []struct {
+				Program []string `json:"program"`
+			} `json:"launches"`
+		}
+		out := l.must("servers", "get", "tools", "--json")
+		if err := json.Unmarshal([]byte(out), &shown); err != nil || len(shown.Launches) != 1 ||
+			!slices.Equal(shown.Launches[0].Program, []string{l.program}) {
+			t.Errorf("servers get --json: %v, %s", err, out)
+		}
+		if out, _, _ := l.run("", "doctor", "-v"); !strings.Contains(out, "without their launchers") {
+			t.Errorf("doctor: %s", out)
+		}
+		l.must("servers", "restart", "tools", "--refresh")
+		if pid := l.untilReady("tools"); l.isDirect(pid) || l.times() != 2 {
+			t.Errorf("after --refresh: %q, and the launcher was asked %d times", process.Args(pid), l.times())
+		}
+		a.rest()
+	})
+	for name, c := range map[string]struct {
+		last, script string
+		args         []string
+		why          string
+	}{
+		"a script": {
+			last: `sh -c 'mine "$@"' sh "$@"; exit $?`, script: "#!/bin/sh\ntoolserver \"$@\"\nexit $?\n",
+			why: "a script of its package",
+		},
+		"other lists each time": {last: stays, args: []string{"-own", "-resources", "told"}, why: "it answers otherwise"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := newLaunched(t, c.last, c.script, c.args...)
+			out := l.must("servers", "test", "tools")
+			if words := strings.Join(strings.Fields(out), " "); !strings.Contains(words, "It is started with npx: "+c.why) {
+				t.Errorf("servers test: %s", out)
+			}
+			var tested struct {
+				Direct bool   `json:"direct"`
+				Why    string `json:"launcher_kept"`
+			}
+			out = l.must("servers", "test", "tools", "--json")
+			if err := json.Unmarshal([]byte(out), &tested); err != nil || tested.Direct || !strings.HasPrefix(tested.Why, c.why) {
+				t.Errorf("servers test --json: %v, %s", err, out)
+			}
+			if out := l.must("servers", "get", "tools"); !strings.Contains(out, "with its launcher: "+c.why) {
+				t.Errorf("servers get: %s", out)
+			}
+			out, _, _ = l.run("", "doctor")
+			if words := strings.Join(strings.Fields(out), " "); !strings.Contains(words, "it is started with npx: "+c.why) {
+				t.Errorf("doctor: %s", out)
+			}
+			l.daemon()
+			a := l.agent().shake()
+			if pid := l.untilReady("tools"); l.isDirect(pid) {
+				t.Errorf("the first process is %q", process.Args(pid))
+			}
+			a.rest()
+		})
+	}
 }

@@ -23,6 +23,7 @@ import (
 
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
+	"holdline/protocol/process"
 )
 
 // toolServer is an MCP server of the legacy era with a tool for each thing that a test needs
@@ -72,6 +73,7 @@ type toolServer struct {
 	resources string
 	level     string // that a client has set; guarded by mu
 	own       bool
+	under     string
 	calls     sync.WaitGroup
 
 	mu      sync.Mutex // guards out, too
@@ -81,6 +83,16 @@ type toolServer struct {
 
 	subscribed map[string]bool
 	grown      []string // tools that only this process lists
+}
+
+// watch ends the process once its parent is not what it should be, as servers do that must not outlive their clients.
+func (s *toolServer) watch(parent int, each time.Duration) {
+	for range time.Tick(each) {
+		if os.Getppid() != parent {
+			os.Exit(9)
+		}
+		s.note("watched", "")
+	}
 }
 
 // toolServerMain plays the server until the end of its input.
@@ -99,6 +111,10 @@ type toolServer struct {
 //	-listing FILE while there is such a file, lists the tool effect with the members in it
 //	              instead of its own; a name with a slash in it does what look does
 //	-sick FILE    while there is such a file, exits at once with code 3
+//	-watch D      looks at its parent after each D and notes "watched": it exits with code 9 if that is not the one
+//	              that it was started by
+//	-under WORD   exits with code 9 once it has answered a call if the command line of its parent does not have the
+//	              word
 func toolServerMain(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	f := flag.NewFlagSet("toolserver", flag.ContinueOnError)
 	s := &toolServer{
@@ -113,6 +129,8 @@ func toolServerMain(args []string, stdin io.Reader, stdout, stderr io.Writer) in
 	f.BoolVar(&s.late, "late", false, "")
 	f.StringVar(&s.resources, "resources", "", "")
 	f.BoolVar(&s.own, "own", false, "")
+	watch := f.Duration("watch", 0, "")
+	f.StringVar(&s.under, "under", "", "")
 	if err := f.Parse(args); err != nil {
 		return 2
 	}
@@ -130,6 +148,9 @@ func toolServerMain(args []string, stdin io.Reader, stdout, stderr io.Writer) in
 			fmt.Fprintln(stderr, err)
 			return 1
 		}
+	}
+	if *watch > 0 {
+		go s.watch(os.Getppid(), *watch) // for as long as the process runs
 	}
 	if *noise {
 		s.print([]byte("toolserver: this is no JSON"))
@@ -414,6 +435,9 @@ func (s *toolServer) call(m *toolMessage) {
 				result["ttlMs"] = m.Params.Arguments.TTL
 			}
 			s.answer(m.ID, result)
+			if !strings.Contains(strings.Join(process.Args(os.Getppid()), " "), s.under) {
+				os.Exit(9)
+			}
 		}
 	})
 }

@@ -31,6 +31,7 @@ import (
 	"holdline/daemon/guests"
 	"holdline/daemon/hosted"
 	"holdline/daemon/hosted/asklogin"
+	"holdline/daemon/leaf"
 	"holdline/daemon/place"
 	"holdline/daemon/session"
 	"holdline/daemon/supervisor"
@@ -63,6 +64,8 @@ type Daemon struct {
 	Guests    *guests.Manager
 	Rules     tool.Rules
 	Memory    *footprint.Meter
+	// Leaves has how servers are started without their launchers.
+	Leaves *leaf.Store
 	// Login returns the login of a server; nil for one that has no address.
 	Login func(s *config.Settings) *control.Login
 	// Asker asks people to log in.
@@ -102,7 +105,7 @@ func (d *Daemon) Handlers() map[string]Handler {
 			return struct{}{}, nil
 		}),
 		control.ServerStart:   d.handleServer(d.Servers.Start),
-		control.ServerRestart: d.handleServer(d.Servers.Restart),
+		control.ServerRestart: handle(d.restartServer),
 		control.ServerReload:  handle(d.reloadServer),
 		control.ServerStop: d.handleServer(func(ctx context.Context, name string, _ tool.Caller) (int, error) {
 			return d.Servers.Stop(ctx, name)

@@ -74,6 +74,16 @@ func (d *Daemon) checkHosted(name string) error {
 	return nil
 }
 
+// restartServer restarts a server; to refresh it, by its launcher.
+func (d *Daemon) restartServer(ctx context.Context, p control.ServerParams, _ Progress) (any, error) {
+	if p.Refresh {
+		if err := d.Leaves.Forget(p.Name); err != nil {
+			return nil, err
+		}
+	}
+	return d.doServer(ctx, p, d.Servers.Restart)
+}
+
 // reloadServer reads the configuration, and restarts one server with its present entry. It
 // waits until servers whose entries were edited are replaced. If that fails for this server
 // it goes on as it was, and the answer is the reason.

@@ -67,6 +67,8 @@ type instance struct {
 	skipBackoff chan struct{} // closed to end that wait; nil if no start waits
 	// its process ended by itself, and none has served since: the next one needs no call to start
 	mustRecover bool
+	isDirect    bool           // its latest process was started without its launcher
+	quit        bool           // that has ended by itself soon; see [probation]
 	abandoned   bool           // its last session left during a start: the process is drained at once
 	left        bool           // its process was drained during the start that is under way
 	gone        bool           // the last start failed, and its project's directory is not there any more

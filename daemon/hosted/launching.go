@@ -1,8 +1,8 @@
 package hosted
 
 import (
-	"encoding/json"
 	"errors"
+	"time"
 
 	"holdline/daemon/config/resolve"
 	"holdline/daemon/hosted/upstream"
@@ -18,22 +18,38 @@ type launching struct {
 	launch   *leaf.Launch // nil if no launcher starts the server
 	isDirect bool         // the latest process was started by its leaf
 	hasTried bool         // a leaf has failed in this start
+	asSpare  bool         // the launcher has failed in this start, and the leaf is tried in its place
 	said     string       // by the latest process
 }
 
 // errSaysOtherwise says that a leaf does not answer as the server behind its launcher does.
-var errSaysOtherwise = errors.New("it answers otherwise than behind its launcher")
+var errSaysOtherwise = errors.New(leaf.SaysOtherwise)
+
+// probation is how long a process has to live that is started by its leaf. One that ends by itself before that may do so
+// since its launcher is not there.
+const probation = time.Minute
 
 // process returns how to start the next process.
 func (w *launching) process() (resolve.Process, error) {
 	p, err := w.prepare()
-	if w.launch, w.isDirect, w.said = p.Launch, false, ""; err != nil || w.launch == nil || w.hasTried {
+	if w.launch, w.isDirect, w.said = p.Launch, false, ""; err != nil || w.launch == nil {
 		return p, err
 	}
 	w.inst.m.hub.Mu.Lock()
-	isRecovery := w.inst.mustRecover
+	isRecovery, quit := w.inst.mustRecover, w.inst.quit
+	w.inst.quit = false
 	w.inst.m.hub.Mu.Unlock()
-	if direct, ok := w.launch.Direct(isRecovery); ok {
+	if quit {
+		w.refuse(leaf.EndedSoon, nil)
+	}
+	direct, ok := w.launch.Direct(isRecovery)
+	switch {
+	case w.asSpare:
+		direct, ok = w.launch.Spare()
+	case w.hasTried:
+		ok = false
+	}
+	if ok {
 		w.isDirect = true
 		p.Command, p.Args, p.Dir, p.Env = direct.Command, direct.Args, direct.Dir, direct.Env
 	}
@@ -47,12 +63,9 @@ func (w *launching) heard(u *upstream.Process, lists listing.Lists) error {
 		return nil
 	}
 	w.inst.m.hub.Mu.Lock()
-	parts := []json.RawMessage{u.Result}
+	about := u.Result
 	w.inst.m.hub.Mu.Unlock()
-	for _, list := range lists {
-		parts = append(parts, list...)
-	}
-	w.said = leaf.Said(parts)
+	w.said = leaf.Said(about, lists[:])
 	if want := w.launch.Said(); !w.isDirect || want == "" {
 		return nil
 	} else if want != w.said {
@@ -65,6 +78,9 @@ func (w *launching) heard(u *upstream.Process, lists listing.Lists) error {
 // served looks for the leaf of a process that serves and was started as its entry says, in a goroutine.
 func (w *launching) served(u *upstream.Process) {
 	hub, worker := w.inst.m.hub, u.Worker()
+	hub.Mu.Lock()
+	w.inst.isDirect = w.isDirect
+	hub.Mu.Unlock()
 	if w.launch == nil || w.isDirect || w.hasTried || worker == nil {
 		return
 	}
@@ -77,20 +93,34 @@ func (w *launching) served(u *upstream.Process) {
 	})
 }
 
-// failed takes note of the failure of a start. It reports whether that was of a leaf, so that the server is now started
-// as its entry says, which counts as no crash.
+// failed takes note of the failure of a start, and reports whether the server is now started the other way, which counts
+// as no crash: as its entry says, if that was its leaf; or by its leaf, which has worked before, if that was its launcher.
 func (w *launching) failed(err error) bool {
-	if !w.isDirect {
+	switch {
+	case w.launch == nil || w.asSpare:
+		return false
+	case w.isDirect:
+		w.hasTried = true
+		why := leaf.NotStarted
+		if errors.Is(err, errSaysOtherwise) {
+			why = leaf.SaysOtherwise
+		}
+		w.refuse(why, err)
+		return true
+	case w.hasTried:
 		return false
 	}
-	w.hasTried = true
-	why := "it did not start without its launcher"
-	if errors.Is(err, errSaysOtherwise) {
-		why = errSaysOtherwise.Error()
+	if _, w.asSpare = w.launch.Spare(); w.asSpare {
+		w.inst.m.hub.Log.Warn("the launcher of a server does not work, so that is started without it",
+			"server", w.inst.key.server, "err", err)
 	}
+	return w.asSpare
+}
+
+// refuse says that the server is to be started as its entry says.
+func (w *launching) refuse(why string, err error) {
 	w.inst.m.hub.Log.Info("server is started with its launcher", "server", w.inst.key.server, "why", why, "err", err)
 	w.logged(w.launch.Refuse(why))
-	return true
 }
 
 // logged logs that a record could not be written.

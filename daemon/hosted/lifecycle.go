@@ -449,6 +449,7 @@ func (inst *instance) Died(u *upstream.Process, before stage.State) {
 	if before != stage.Ending || u.Condemned != nil {
 		// a start that fails is counted as such
 		if (before == stage.Serving || u.Condemned != nil) && inst.use != stage.Retired {
+			inst.quit = inst.isDirect && u.EndedBy == upstream.EndedByItself && time.Since(inst.begun) < probation
 			inst.failedLocked(u.Death)
 			inst.mustRecover = true
 		}

@@ -209,10 +209,8 @@ func (l *Launcher) spec(s config.Settings, keyCommand []string) entry.Server {
 		RunsCommands: len(s.EnvCommands)+len(s.Commands) > 0,
 		Process: func(ctx context.Context, owner *process.Owner) (resolve.Process, error) {
 			p, err := l.process(ctx, &s, owner, &l.commands)
-			if err == nil && s.Launcher == config.LauncherDirect && s.Transport == config.Stdio {
-				p.Launch = l.Leaves.Launch(leaf.Program{Command: p.Command, Args: p.Args, Dir: p.Dir, Env: p.Env}, leaf.Options{
-					Server: s.Name, Wall: p.Confine, Secrets: p.Secrets, Refresh: s.LauncherRefresh,
-				})
+			if err == nil {
+				p.Launch = Leaf(l.Leaves, &s, &p)
 			}
 			return p, err
 		},
@@ -237,6 +235,16 @@ func (l *Launcher) spec(s config.Settings, keyCommand []string) entry.Server {
 		spec.Visible = s.VisibleIn
 	}
 	return spec
+}
+
+// Leaf returns the start of a server's process that may be one without a launcher, or nil if it may not. It reads files.
+func Leaf(leaves *leaf.Store, s *config.Settings, p *resolve.Process) *leaf.Launch {
+	if s.Launcher != config.LauncherDirect || s.Transport != config.Stdio {
+		return nil
+	}
+	return leaves.Launch(leaf.Program{Command: p.Command, Args: p.Args, Dir: p.Dir, Env: p.Env}, leaf.Options{
+		Server: s.Name, Wall: p.Confine, Secrets: p.Secrets, Refresh: s.LauncherRefresh,
+	})
 }
 
 // process resolves what the start of a server needs, as the environment is now. With commands nil

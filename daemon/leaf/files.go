@@ -73,17 +73,26 @@ func readRegular(path string, most int64) []byte {
 	return b
 }
 
-// rivals returns the paths at which a launcher that starts in dir looks first for the program of a package: a project
-// may bring its own. launcher is the path of the launcher; programs that are installed for all are beside it.
-func rivals(dir, launcher, program, pkg string) (paths []string) {
+// settingsFile is the name of a file that may tell a launcher where packages come from, and where they are kept.
+const settingsFile = ".npmrc"
+
+// rivals returns the paths that decide whether a launcher that starts in dir runs the program of a package from
+// where it ran it last: a project may bring its own, under any of the names, or settings of its own. launcher is the
+// path of the launcher; programs that are installed for all are beside it.
+func rivals(dir, launcher string, names []string, pkg string) (paths []string) {
 	for ; ; dir = filepath.Dir(dir) {
-		paths = append(paths,
-			filepath.Join(dir, "node_modules", ".bin", program), filepath.Join(dir, "node_modules", pkg, "package.json"))
+		for _, name := range names {
+			paths = append(paths, filepath.Join(dir, "node_modules", ".bin", name))
+		}
+		paths = append(paths, filepath.Join(dir, "node_modules", pkg, "package.json"), filepath.Join(dir, settingsFile))
 		if dir == filepath.Dir(dir) {
 			break
 		}
 	}
-	return append(paths, filepath.Join(filepath.Dir(launcher), program))
+	for _, name := range names {
+		paths = append(paths, filepath.Join(filepath.Dir(launcher), name))
+	}
+	return paths
 }
 
 // isFile reports whether a path leads to a regular file.

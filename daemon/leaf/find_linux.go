@@ -1,6 +1,7 @@
 package leaf
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -8,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"holdline/daemon/footprint"
 	"holdline/protocol/process"
 )
 
@@ -26,7 +28,10 @@ func (l *Launch) find(r *record, root int) error {
 		if err != nil {
 			return errors.New("one of its processes cannot be looked at")
 		}
-		if isShell(exe) || isMiddle(p.PID) {
+		switch argv := process.Args(p.PID); {
+		case isShell(exe) && (len(argv) < 2 || argv[1] != "-c"):
+			return errScript
+		case isShell(exe), isMiddle(argv):
 			continue
 		}
 		leaf = p
@@ -62,14 +67,25 @@ func (l *Launch) find(r *record, root int) error {
 	}
 	vars := variables(its)
 	bin, _, _ := strings.Cut(strings.TrimLeft(vars["npm_lifecycle_script"], `'"`), " ")
+	r.Saves = memoryBetween(root, leaf.PID)
 	return l.setProgram(r, exe, process.Args(leaf.PID), strings.Trim(bin, `'"`), vars["PATH"])
+}
+
+// memoryBetween returns how much memory the processes of a tree take without its leaf, in bytes; 0 if that is not known.
+func memoryBetween(root, leaf int) int64 {
+	var meter footprint.Meter
+	trees := meter.Trees(context.Background(), []int{root, leaf})
+	whole, its := trees[root], trees[leaf]
+	if its.Own.Total == 0 {
+		return 0
+	}
+	return max(0, whole.Own.Total+whole.Below.Total-its.Own.Total)
 }
 
 // isMiddle reports whether a process is a launcher that another launcher has started: npm, say, names itself in its
 // command line.
-func isMiddle(pid int) bool {
-	argv := process.Args(pid)
-	return len(argv) > 0 && (strings.HasPrefix(argv[0], "npm ") || isLauncher(filepath.Base(argv[0]), argv[1:]))
+func isMiddle(argv []string) bool {
+	return len(argv) > 0 && (strings.HasPrefix(argv[0], "npm ") || IsLauncher(filepath.Base(argv[0]), argv[1:]))
 }
 
 // environ returns the environment with which a process was started.

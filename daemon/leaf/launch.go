@@ -15,6 +15,7 @@ import (
 
 	"holdline/daemon/command"
 	"holdline/protocol/lockcheck"
+	"holdline/protocol/process"
 )
 
 // Program is how a process is started.
@@ -34,6 +35,13 @@ type Options struct {
 	Refresh time.Duration
 }
 
+// Why a server is started as its entry says.
+const (
+	NotStarted    = "it did not start without its launcher"
+	SaysOtherwise = "it answers otherwise than behind its launcher"
+	EndedSoon     = "it ended by itself soon after a start without its launcher"
+)
+
 // A Launch is one start of a server that a launcher starts. Its methods may be called by one goroutine at a time.
 type Launch struct {
 	store    *Store
@@ -48,7 +56,7 @@ type Launch struct {
 // reads files.
 func (s *Store) Launch(given Program, o Options) *Launch {
 	lockcheck.Blocking("read the record of a launch")
-	if !isLauncher(given.Command, given.Args) {
+	if !IsLauncher(given.Command, given.Args) {
 		return nil
 	}
 	launcher, err := command.LookPath(given.Command, command.Variable(given.Env, "PATH"))
@@ -67,7 +75,7 @@ func (s *Store) Launch(given Program, o Options) *Launch {
 	}
 	sum := sha256.Sum256(b)
 	l.key = hex.EncodeToString(sum[:16])
-	if r := s.read(l.key); r != nil && r.holds(given.Dir) {
+	if r := s.read(l.key); r != nil && r.holds() {
 		l.record = r
 	}
 	return l
@@ -90,6 +98,21 @@ func (l *Launch) Direct(isRecovery bool) (Program, bool) {
 	if r == nil || r.Why != "" || !isRecovery && time.Since(r.At) >= l.o.Refresh {
 		return Program{}, false
 	}
+	return l.leaf(), true
+}
+
+// Spare returns the leaf if that has worked before, however old its record is, and false if it has not. It is for a
+// launcher that cannot start the server now: it may need a network that is not there.
+func (l *Launch) Spare() (Program, bool) {
+	if r := l.record; r == nil || r.Why != "" || !r.Confirmed {
+		return Program{}, false
+	}
+	return l.leaf(), true
+}
+
+// leaf returns the program in the record.
+func (l *Launch) leaf() Program {
+	r := l.record
 	env := slices.DeleteFunc(slices.Clone(l.given.Env), func(kv string) bool {
 		name, _, _ := strings.Cut(kv, "=")
 		_, isSet := r.Set[name]
@@ -101,15 +124,16 @@ func (l *Launch) Direct(isRecovery bool) (Program, bool) {
 	if r.Path != "" {
 		env = append(env, "PATH="+r.Path+command.Variable(l.given.Env, "PATH"))
 	}
-	return Program{Command: r.Exe, Args: slices.Clone(r.Args), Dir: l.given.Dir, Env: env}, true
+	own := l.given.Args[len(l.given.Args)-r.Given:]
+	return Program{Command: r.Exe, Args: slices.Concat(r.Args, own), Dir: l.given.Dir, Env: env}
 }
 
 // Observe records the leaf of a process that was started as the entry says, and has answered; root is its pid, and
 // said what it has said (see [Launch.Said]). It returns why the next start will be as the entry says, too, or "".
 func (l *Launch) Observe(root int, said string) (why string, err error) {
-	r := &record{Key: l.key, Server: l.o.Server, At: time.Now(), Said: said}
+	r := &record{Key: l.key, Server: l.o.Server, Dir: l.given.Dir, At: time.Now(), Said: said}
 	if err := l.find(r, root); err != nil {
-		*r = record{Key: r.Key, Server: r.Server, At: r.At, Why: err.Error(), Files: []file{look(l.launcher)}}
+		*r = record{Key: r.Key, Server: r.Server, Dir: r.Dir, At: r.At, Why: err.Error(), Files: []file{look(l.launcher)}}
 	}
 	l.store.mu.Lock()
 	defer l.store.mu.Unlock()
@@ -125,10 +149,10 @@ func (l *Launch) Observe(root int, said string) (why string, err error) {
 	return r.Why, l.store.write(r)
 }
 
-// Said returns what stands for what a server has said: the results of its handshake and its lists.
-func Said(parts []json.RawMessage) string {
+// Said returns what stands for what a server has said: the result of its handshake, and its lists.
+func Said(about json.RawMessage, lists [][]json.RawMessage) string {
 	h := sha256.New()
-	for _, part := range parts {
+	for _, part := range slices.Concat([]json.RawMessage{about}, slices.Concat(lists...)) {
 		var text bytes.Buffer
 		if json.Compact(&text, part) != nil {
 			text.Reset()
@@ -161,9 +185,16 @@ func (l *Launch) Refuse(why string) error {
 	return l.store.change(l.key, func(r *record) { r.Why = why })
 }
 
-// setEnviron records how the environment of the leaf differs from that of the launcher.
+// setEnviron records how the environment of the leaf differs from what the launcher was given. launchers is that with
+// which the launcher runs: a program in front of it, such as one that chooses a version of Node for each project, may
+// have changed something, and may choose otherwise the next time.
 func (l *Launch) setEnviron(r *record, launchers, leafs []string) error {
-	before, after := variables(launchers), variables(leafs)
+	given, before, after := variables(l.given.Env), variables(launchers), variables(leafs)
+	for name, value := range before {
+		if was, ok := given[name]; (!ok || was != value) && !isShells(name) && name != process.EnvWorker {
+			return fmt.Errorf("a program in front of its launcher sets the variable %s", name)
+		}
+	}
 	for name := range before {
 		if _, kept := after[name]; !kept && !isShells(name) {
 			return fmt.Errorf("its launcher takes the variable %s away", name)
@@ -182,13 +213,18 @@ func (l *Launch) setEnviron(r *record, launchers, leafs []string) error {
 			r.Path = front
 		case !isLaunchersOwn(name):
 			return fmt.Errorf("its launcher, or a script of its package, sets the variable %s", name)
-		case slices.ContainsFunc(l.o.Secrets, func(s string) bool { return len(s) > 3 && strings.Contains(value, s) }):
+		case l.hasSecret(value):
 			return fmt.Errorf("its launcher puts a secret into the variable %s", name)
 		default:
 			r.Set[name] = value
 		}
 	}
 	return nil
+}
+
+// hasSecret reports whether a text has a secret of the server.
+func (l *Launch) hasSecret(text string) bool {
+	return slices.ContainsFunc(l.o.Secrets, func(s string) bool { return len(s) > 3 && strings.Contains(text, s) })
 }
 
 // variables returns an environment as a map.
@@ -202,6 +238,9 @@ func variables(environ []string) map[string]string {
 	return m
 }
 
+// errScript says why a program is not the one that the launcher has started.
+var errScript = errors.New("a script of its package starts its program")
+
 // errTitle says why a program cannot be started as it shows itself.
 var errTitle = errors.New("its program shows a command line that is not the one that it was started with")
 
@@ -211,37 +250,74 @@ func (l *Launch) setProgram(r *record, exe string, argv []string, bin, path stri
 	if len(argv) == 0 || !isFile(exe) {
 		return errors.New("its program is not there any more")
 	}
-	r.Exe, r.Args = exe, argv[1:]
-	dir := l.given.Dir
-	program := exe
-	if isInterpreter(exe) {
-		at := slices.IndexFunc(r.Args, func(arg string) bool { return !strings.HasPrefix(arg, "-") })
-		if at < 0 || !isFile(absolute(dir, r.Args[at])) {
+	args, dir := argv[1:], l.given.Dir
+	chosen := lookups(argv[0], path) // on these its choice depends
+	r.Exe = absolute(dir, chosen[len(chosen)-1])
+	program := r.Exe
+	switch isIt := linkless(r.Exe) == linkless(exe); {
+	case !isIt && isInterpreter(exe) && isFile(r.Exe):
+		return fmt.Errorf("another program chooses the %s that runs it", filepath.Base(exe))
+	case !isIt:
+		return errTitle
+	case isInterpreter(exe):
+		at := slices.IndexFunc(args, func(arg string) bool { return !strings.HasPrefix(arg, "-") })
+		if at < 0 || !isFile(absolute(dir, args[at])) {
 			return errTitle
 		}
-		program = absolute(dir, r.Args[at])
-	} else if found, err := command.LookPath(argv[0], path); err != nil || linkless(found) != linkless(exe) {
-		return errTitle
+		program = absolute(dir, args[at])
 	}
 	if bin != "" {
 		if found, err := command.LookPath(filepath.Base(bin), path); err != nil || linkless(found) != linkless(program) {
-			return errors.New("a script of its package starts its program")
+			return errScript
 		}
 		bin = filepath.Base(bin)
 	} else {
 		bin = filepath.Base(program)
 	}
-	r.Files = []file{look(l.launcher), look(exe), look(program)}
-	if m := manifestAbove(filepath.Dir(linkless(program))); m.path != "" {
-		r.Files, r.Package = append(r.Files, look(m.path)), m.name
+	r.Given = commonEnd(args, l.given.Args)
+	r.Args = args[:len(args)-r.Given]
+	if slices.ContainsFunc(r.Args, l.hasSecret) {
+		return errors.New("its launcher puts a secret into its arguments")
 	}
-	for _, path := range rivals(l.given.Dir, l.launcher, bin, r.Package) {
+	paths := append(chosen, l.launcher, program)
+	if m := manifestAbove(filepath.Dir(linkless(program))); m.path != "" {
+		paths, r.Package = append(paths, m.path), m.name
+	}
+	paths = append(paths, rivals(dir, l.launcher, []string{bin, asked(l.given.Command, l.given.Args)}, r.Package)...)
+	if home := command.Variable(l.given.Env, "HOME"); home != "" {
+		paths = append(paths, filepath.Join(home, settingsFile))
+	}
+	slices.Sort(paths)
+	for _, path := range slices.Compact(paths) {
 		r.Files = append(r.Files, look(path))
 	}
 	if r.Package != "" && manifestAbove(l.given.Dir).name == r.Package {
 		return errors.New("its project is the package itself")
 	}
 	return nil
+}
+
+// lookups returns the paths at which a program is looked for by its name, up to the one where it is; and name alone if
+// it is a path, or is nowhere.
+func lookups(name, path string) (paths []string) {
+	found, err := command.LookPath(name, path)
+	if err != nil || strings.Contains(name, "/") {
+		return []string{name}
+	}
+	for _, dir := range command.SearchDirs(path) {
+		if paths = append(paths, filepath.Join(dir, name)); paths[len(paths)-1] == found {
+			break
+		}
+	}
+	return paths
+}
+
+// commonEnd returns how many words at the end of two lists are the same.
+func commonEnd(a, b []string) (n int) {
+	for n < min(len(a), len(b)) && a[len(a)-1-n] == b[len(b)-1-n] {
+		n++
+	}
+	return n
 }
 
 // absolute returns a path that is relative to dir.

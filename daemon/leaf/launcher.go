@@ -13,23 +13,27 @@ var (
 	pnpmOptions = []string{"--silent", "-s", "--reporter=silent"}
 )
 
-// isLauncher reports whether a command asks a launcher for the program of one package, in a form that the package
-// knows. An option that it does not know may change anything. uvx and pipx are no launchers here: while the program
-// runs, uv holds the lock that keeps its environment from being pruned.
-func isLauncher(command string, args []string) bool {
+// IsLauncher reports whether a command asks a launcher for the program of one package, in a form that this package
+// knows.
+func IsLauncher(command string, args []string) bool { return asked(command, args) != "" }
+
+// asked returns the package whose program a command asks a launcher for, as it names it; "" for another command, and
+// for one with an option that this package does not know, which may change anything. uvx and pipx are no launchers
+// here: while the program runs, uv holds the lock that keeps its environment from being pruned.
+func asked(command string, args []string) string {
 	options := npxOptions
 	switch name := filepath.Base(command); name {
 	case "npx":
 	case "npm":
 		if len(args) == 0 || args[0] != "exec" && args[0] != "x" {
-			return false
+			return ""
 		}
 		args = args[1:]
 	case "bunx":
 		options = bunOptions
 	case "bun":
 		if len(args) == 0 || args[0] != "x" {
-			return false
+			return ""
 		}
 		args, options = args[1:], bunOptions
 	case "pnpx", "pnpm":
@@ -38,18 +42,21 @@ func isLauncher(command string, args []string) bool {
 		}
 		if name == "pnpm" {
 			if len(args) == 0 || args[0] != "dlx" {
-				return false
+				return ""
 			}
 			args = args[1:]
 		}
 		options = pnpmOptions
 	default:
-		return false
+		return ""
 	}
 	for len(args) > 0 && slices.Contains(options, args[0]) {
 		args = args[1:]
 	}
-	return len(args) > 0 && args[0] != "" && !strings.HasPrefix(args[0], "-")
+	if len(args) == 0 || strings.HasPrefix(args[0], "-") {
+		return ""
+	}
+	return args[0]
 }
 
 // isShell reports whether a program is a shell, by its path.

@@ -54,6 +54,7 @@ child.on("exit", code => process.exit(code ?? 1));
 		Command: "npx", Args: []string{"-y", "pkg", "a", "b c"}, Dir: w.path("project"),
 		Env: []string{
 			"CACHE=" + w.path("cache"), "PATH=" + w.path("bin") + ":" + filepath.Dir(node) + ":/usr/bin:/bin", "KEY=secret1",
+			"HOME=" + w.path("home"),
 		},
 	}
 	w.o = Options{Server: "s", Secrets: []string{"secret1"}, Refresh: time.Hour}
@@ -63,7 +64,7 @@ child.on("exit", code => process.exit(code ?? 1));
 // program writes the program of the package.
 func (w *world) program(node, text string) {
 	w.t.Helper()
-	w.write("cache/node_modules/pkg/index.js", "#!"+node+"\n"+text)
+	w.write("cache/node_modules/pkg/index.js", "#!/usr/bin/env node\n"+text)
 }
 
 // path returns a path in the world.
@@ -81,6 +82,16 @@ func (w *world) write(name, text string) {
 	if err := os.WriteFile(path, []byte(text), 0o700); err != nil {
 		w.t.Fatal(err)
 	}
+}
+
+// read returns what a file has.
+func (w *world) read(name string) string {
+	w.t.Helper()
+	b, err := os.ReadFile(w.path(name))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return string(b)
 }
 
 // run starts a program, waits for its first line, and calls while before it ends the program. It returns the line.
@@ -199,7 +210,7 @@ func TestRecordedLeaf_SeesWhatItSeesBehindItsLauncher(t *testing.T) {
 	if info, err := os.Stat(files[0]); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v", info, err)
 	}
-	if r := w.record(); !strings.HasSuffix(strings.Join(r.Args, " "), "/mine a b c") || r.Why != "" {
+	if r := w.record(); !strings.HasSuffix(strings.Join(r.Args, " "), "/mine") || r.Given != 2 || r.Why != "" {
 		t.Errorf("%+v", r)
 	}
 }
@@ -212,28 +223,32 @@ func TestWhatALauncherFindsChanges_RecordEnds(t *testing.T) {
 		change func(w *world)
 		holds  bool
 	}{
-		"nothing":                     {func(*world) {}, true},
-		"program":                     {func(w *world) { w.write("cache/node_modules/pkg/index.js", "") }, false},
-		"package":                     {func(w *world) { w.write("cache/node_modules/pkg/package.json", `{"name":"pkg","version":"2"}`) }, false},
-		"cache removed":               {func(w *world) { _ = os.RemoveAll(w.path("cache")) }, false},
-		"launcher":                    {func(w *world) { w.write("bin/npx", "#!/bin/sh\n") }, false},
-		"project has the program":     {func(w *world) { w.write("project/node_modules/.bin/mine", "") }, false},
-		"project has the package":     {func(w *world) { w.write("project/node_modules/pkg/package.json", "{}") }, false},
-		"directory above has it":      {func(w *world) { w.write("node_modules/.bin/mine", "") }, false},
-		"installed for all":           {func(w *world) { w.write("bin/mine", "") }, false},
-		"project is the package":      {func(w *world) { w.write("project/package.json", `{"name":"pkg"}`) }, false},
-		"project is another package":  {func(w *world) { w.write("project/package.json", `{"name":"other"}`) }, true},
-		"project has other programs":  {func(w *world) { w.write("project/node_modules/.bin/other", "") }, true},
-		"arguments":                   {func(w *world) { w.given.Args = append(w.given.Args, "c") }, false},
-		"version":                     {func(w *world) { w.given.Args[1] = "pkg@latest" }, false},
-		"directory":                   {func(w *world) { w.given.Dir = w.dir }, false},
-		"variable":                    {func(w *world) { w.given.Env = append(w.given.Env, "npm_config_registry=x") }, false},
-		"variable of a desktop":       {func(w *world) { w.given.Env = append(w.given.Env, "SSH_AUTH_SOCK=x") }, true},
-		"wall":                        {func(w *world) { w.o.Wall = "read" }, false},
-		"other server":                {func(w *world) { w.o.Server = "other" }, false},
-		"forgotten":                   {func(w *world) { _ = os.RemoveAll(w.path("launches")) }, false},
-		"old":                         {func(w *world) { w.o.Refresh = time.Nanosecond }, false},
-		"pipe in place of a manifest": {func(w *world) { _ = exec.Command("mkfifo", w.path("project/package.json")).Run() }, true},
+		"nothing":                        {func(*world) {}, true},
+		"program":                        {func(w *world) { w.write("cache/node_modules/pkg/index.js", "") }, false},
+		"package":                        {func(w *world) { w.write("cache/node_modules/pkg/package.json", `{"name":"pkg","version":"2"}`) }, false},
+		"cache removed":                  {func(w *world) { _ = os.RemoveAll(w.path("cache")) }, false},
+		"launcher":                       {func(w *world) { w.write("bin/npx", "#!/bin/sh\n") }, false},
+		"project has the program":        {func(w *world) { w.write("project/node_modules/.bin/mine", "") }, false},
+		"project has the package":        {func(w *world) { w.write("project/node_modules/pkg/package.json", "{}") }, false},
+		"directory above has it":         {func(w *world) { w.write("node_modules/.bin/mine", "") }, false},
+		"installed for all":              {func(w *world) { w.write("bin/mine", "") }, false},
+		"project has the package's name": {func(w *world) { w.write("project/node_modules/.bin/pkg", "") }, false},
+		"settings of the project":        {func(w *world) { w.write("project/.npmrc", "cache=/elsewhere") }, false},
+		"settings of the user":           {func(w *world) { w.write("home/.npmrc", "prefix=/elsewhere") }, false},
+		"another node in front":          {func(w *world) { w.write("bin/node", "#!/bin/sh\n") }, false},
+		"project is the package":         {func(w *world) { w.write("project/package.json", `{"name":"pkg"}`) }, false},
+		"project is another package":     {func(w *world) { w.write("project/package.json", `{"name":"other"}`) }, true},
+		"project has other programs":     {func(w *world) { w.write("project/node_modules/.bin/other", "") }, true},
+		"arguments":                      {func(w *world) { w.given.Args = append(w.given.Args, "c") }, false},
+		"version":                        {func(w *world) { w.given.Args[1] = "pkg@latest" }, false},
+		"directory":                      {func(w *world) { w.given.Dir = w.dir }, false},
+		"variable":                       {func(w *world) { w.given.Env = append(w.given.Env, "npm_config_registry=x") }, false},
+		"variable of a desktop":          {func(w *world) { w.given.Env = append(w.given.Env, "SSH_AUTH_SOCK=x") }, true},
+		"wall":                           {func(w *world) { w.o.Wall = "read" }, false},
+		"other server":                   {func(w *world) { w.o.Server = "other" }, false},
+		"forgotten":                      {func(w *world) { _ = os.RemoveAll(w.path("launches")) }, false},
+		"old":                            {func(w *world) { w.o.Refresh = time.Nanosecond }, false},
+		"pipe in place of a manifest":    {func(w *world) { _ = exec.Command("mkfifo", w.path("project/package.json")).Run() }, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -265,7 +280,7 @@ func TestRecordIsDamaged_EntryIsStarted(t *testing.T) {
 	}
 	for name, text := range map[string]string{
 		"empty": "", "half": string(whole[:len(whole)/2]), "other": `{"version":1}`,
-		"one word": strings.Replace(string(whole), "b c", "b d", 1),
+		"one word": strings.Replace(string(whole), `"given": 2`, `"given": 1`, 1),
 	} {
 		if err := os.WriteFile(files[0], []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -295,6 +310,22 @@ c.on("spawn", () => console.log("x")); process.stdin.resume(); process.stdin.on(
 			w.write("cache/node_modules/pkg/real.js", `console.log("x"); process.stdin.resume()`)
 			w.write("cache/node_modules/pkg/index.js", "#!/bin/sh\nexec "+node+" $CACHE/node_modules/pkg/real.js\n")
 		}, "a script of its package"},
+		"a script that runs it": {func(w *world, node string) {
+			w.write("cache/node_modules/pkg/real.js", `console.log("x"); process.stdin.resume()`)
+			w.write("cache/node_modules/pkg/index.js", "#!/bin/sh\n"+node+" $CACHE/node_modules/pkg/real.js\nexit 0\n")
+		}, "a script of its package"},
+		"a launcher between": {func(w *world, node string) {
+			w.write("bin/npx", "#!/bin/sh\nexport PATH=$CACHE/node_modules/.bin:$PATH\ncat | mine | cat\n")
+		}, "3 processes"},
+		"a program in front": {func(w *world, node string) {
+			w.write("bin/npx.js", w.read("bin/npx"))
+			w.write("bin/npx", "#!/bin/sh\nexport CHOSEN=20\nexec "+node+" "+w.path("bin/npx.js")+" \"$@\"\n")
+		}, "variable CHOSEN"},
+		"a secret in its arguments": {func(w *world, node string) {
+			w.write("cache/node_modules/pkg/real.js", `console.log("x"); process.stdin.resume()`)
+			w.write("cache/node_modules/.bin/two", "#!/bin/sh\nexec "+node+" $CACHE/node_modules/pkg/real.js --key $KEY\n")
+			w.write("bin/npx", "#!/bin/sh\nexport PATH=$CACHE/node_modules/.bin:$PATH\nsh -c two\n")
+		}, "secret"},
 		"a variable of a script": {func(w *world, _ string) {
 			w.given.Env = append(w.given.Env, `MORE={"TOKEN":"x"}`)
 		}, "variable TOKEN"},
@@ -378,7 +409,7 @@ func TestLaunchers(t *testing.T) {
 		"npx --registry=x pkg": false,
 	} {
 		words := strings.Fields(line)
-		if got := isLauncher(words[0], words[1:]); got != want {
+		if got := IsLauncher(words[0], words[1:]); got != want {
 			t.Errorf("%s: %v, want %v", line, got, want)
 		}
 	}

@@ -4,14 +4,18 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"holdline/daemon/statedir"
+	"holdline/protocol/lockcheck"
 	"holdline/protocol/ownfile"
 )
 
@@ -27,20 +31,23 @@ type record struct {
 	Sum     string    `json:"sum"` // of the record without it
 	Key     string    `json:"key"`
 	Server  string    `json:"server"`
-	At      time.Time `json:"at"` // when the launcher ran last
+	Dir     string    `json:"dir"` // in which it is started
+	At      time.Time `json:"at"`  // when the launcher ran last
 
 	Why string `json:"why,omitempty"` // why the server is started as its entry says; "" if it need not be
 
 	Exe   string            `json:"exe,omitempty"`
-	Args  []string          `json:"args,omitempty"` // without the name of the program
-	Set   map[string]string `json:"set,omitempty"`  // variables that the launcher has set
-	Path  string            `json:"path,omitempty"` // what it has put in front of PATH, with the colon
+	Args  []string          `json:"args,omitempty"`  // those that the launcher has put in front of the entry's
+	Given int               `json:"given,omitempty"` // how many of the entry's last arguments follow
+	Set   map[string]string `json:"set,omitempty"`   // variables that the launcher has set
+	Path  string            `json:"path,omitempty"`  // what it has put in front of PATH, with the colon
 	Files []file            `json:"files,omitempty"`
 	// Package is the name of the program's package: a project of that name is another program.
 	Package string `json:"package,omitempty"`
 
 	Said      string `json:"said,omitempty"` // by the server behind its launcher; see [Launch.Said]
 	Confirmed bool   `json:"confirmed,omitempty"`
+	Saves     int64  `json:"saves,omitempty"` // bytes of memory that the launcher took
 }
 
 // sum returns the checksum of a record.
@@ -57,17 +64,18 @@ func (r *record) sum() string {
 
 // isSame reports whether two records have the same leaf.
 func (r *record) isSame(other *record) bool {
-	return r.Exe == other.Exe && slices.Equal(r.Args, other.Args) && slices.Equal(r.Files, other.Files)
+	return r.Exe == other.Exe && slices.Equal(r.Args, other.Args) && r.Given == other.Given &&
+		slices.Equal(r.Files, other.Files)
 }
 
-// holds reports whether the files on which the record depends are what they were, for a start in dir.
-func (r *record) holds(dir string) bool {
+// holds reports whether the files on which the record depends are what they were.
+func (r *record) holds() bool {
 	for _, f := range r.Files {
 		if !f.holds() {
 			return false
 		}
 	}
-	return r.Package == "" || manifestAbove(dir).name != r.Package
+	return r.Package == "" || manifestAbove(r.Dir).name != r.Package
 }
 
 // A Store keeps records in a directory, each in a file of its own. Other processes of this program may use it, too.
@@ -96,7 +104,11 @@ func (s *Store) read(key string) *record {
 
 // write puts a record into its file.
 func (s *Store) write(r *record) error {
-	if err := statedir.MakeDir(s.dir); err != nil {
+	err := statedir.MakeRoot(filepath.Dir(s.dir)) // no daemon may have run yet
+	if err == nil {
+		err = statedir.MakeDir(s.dir)
+	}
+	if err != nil {
 		return fmt.Errorf("record of a launch: %w", err)
 	}
 	r.Version = recordVersion
@@ -120,6 +132,68 @@ func (s *Store) change(key string, change func(r *record)) error {
 	}
 	change(r)
 	return s.write(r)
+}
+
+// Known is what a record says, for people.
+type Known struct {
+	Dir     string    `json:"dir"`               // in which the server is started
+	Program []string  `json:"program,omitempty"` // without the arguments of the entry; none with Why
+	Why     string    `json:"why,omitempty"`     // why the server is started as its entry says
+	At      time.Time `json:"at"`                // when the launcher ran last
+	Saves   int64     `json:"saves_bytes,omitempty"`
+}
+
+// Known returns what is known of the launches of the servers with these names that records still hold for, the
+// latest of each directory, by the names.
+func (s *Store) Known(servers ...string) map[string][]Known {
+	lockcheck.Blocking("read the records of launches")
+	all := map[string][]Known{}
+	for _, r := range s.all() {
+		if !slices.Contains(servers, r.Server) || !r.holds() {
+			continue
+		}
+		k := Known{Dir: r.Dir, Why: r.Why, At: r.At, Saves: r.Saves}
+		if r.Why == "" {
+			k.Program = append([]string{r.Exe}, r.Args...)
+		}
+		if slices.ContainsFunc(all[r.Server], func(k Known) bool { return k.Dir == r.Dir }) {
+			continue
+		}
+		all[r.Server] = append(all[r.Server], k)
+	}
+	return all
+}
+
+// Forget removes all records of a server: its launcher looks again.
+func (s *Store) Forget(server string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range s.all() {
+		if r.Server != server {
+			continue
+		}
+		if err := os.Remove(s.path(r.Key)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("record of a launch: %w", err)
+		}
+	}
+	return nil
+}
+
+// all returns the records that are not damaged, the latest first.
+func (s *Store) all() (records []*record) {
+	entries, err := os.ReadDir(s.dir)
+	if err != nil { // most likely there is none yet
+		return nil
+	}
+	for _, e := range entries {
+		if key, ok := strings.CutSuffix(e.Name(), ".json"); ok {
+			if r := s.read(key); r != nil {
+				records = append(records, r)
+			}
+		}
+	}
+	slices.SortFunc(records, func(a, b *record) int { return b.At.Compare(a.At) })
+	return records
 }
 
 // prune removes the oldest records if there are too many, and what killed processes have left.

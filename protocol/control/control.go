@@ -168,6 +168,8 @@ type ServerParams struct {
 	Name string `json:"name"` // "" is all of them, for [ServerTools]
 	// Idle is for [ServerReload]: a server with calls in flight goes on as it is, and the answer says so.
 	Idle bool `json:"idle,omitempty"`
+	// Refresh is for [ServerRestart]: the server is started by its launcher, which looks for a newer version.
+	Refresh bool `json:"refresh,omitempty"`
 }
 
 // LoginParams of [LoginChanged].

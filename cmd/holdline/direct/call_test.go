@@ -199,7 +199,7 @@ func TestTrialOfServerOfEachEra_ListsItsTools(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "read")
 			p := resolve.Process{Command: "/bin/sh", Args: []string{"-c", script, file, name}}
 			out, err := tryProcess(t.Context(), p, "", wanted{}, nil)
-			if got := strings.Join(out.Names, " "); err != nil || got != "a b" || out.Harmless != "b" {
+			if got := strings.Join(out.names, " "); err != nil || got != "a b" || out.harmless != "b" {
 				t.Errorf("%+v, %v", out, err)
 			}
 		})

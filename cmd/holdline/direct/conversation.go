@@ -17,6 +17,7 @@ import (
 
 	"holdline/daemon/dialect"
 	"holdline/daemon/hosted/handshake"
+	"holdline/daemon/leaf"
 	"holdline/daemon/listing"
 	"holdline/daemon/redact"
 	"holdline/daemon/tool"
@@ -88,7 +89,7 @@ func (c *conversation) ask(ctx context.Context, want wanted) (out heard, err err
 		if err != nil {
 			return out, c.plain(err)
 		}
-		out.names, out.harmless = []string{}, ""
+		out.names, out.harmless, out.said = []string{}, "", leaf.Said(c.about, lists.Raw[:])
 		for _, one := range lists.Raw[listing.Tools] {
 			name, _ := mcp.String(jsonrpc.Field(one, listing.Tools.MCP().Key))
 			out.names = append(out.names, name)

@@ -26,6 +26,7 @@ import (
 	"holdline/daemon/config/resolve"
 	"holdline/daemon/envfile"
 	"holdline/daemon/launch"
+	"holdline/daemon/leaf"
 	"holdline/daemon/place"
 	"holdline/daemon/sandbox"
 	"holdline/daemon/statedir"
@@ -42,6 +43,8 @@ type Launcher struct {
 	env   *userenv.Environ // of the user's login shell
 	asked chan struct{}    // closed when the goroutine that asks the shell has ended
 	root  string           // of the project of the current directory
+
+	leaves *leaf.Store // how servers are started without their launchers
 }
 
 // New returns a launcher for the configuration at path. It starts to ask the user's login
@@ -85,7 +88,7 @@ func New(ctx context.Context, proc *cmdenv.Process, path, captured string) (*Lau
 			Log: slog.New(slog.DiscardHandler), StateDir: state, Own: attach.DaemonEnv(proc.Getenv), Shell: &shell,
 			Captured: captured,
 		}),
-		root: project.RootOf(cwd), asked: make(chan struct{}),
+		root: project.RootOf(cwd), asked: make(chan struct{}), leaves: leaf.Open(statedir.In(state).Launches),
 	}
 	go func() {
 		defer close(l.asked)

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -19,6 +20,7 @@ import (
 	"holdline/daemon/config/resolve"
 	"holdline/daemon/dialect"
 	"holdline/daemon/hosted/startup"
+	"holdline/daemon/launch"
 	"holdline/daemon/redact"
 	"holdline/daemon/spawn"
 	"holdline/daemon/telling"
@@ -50,6 +52,10 @@ type Tools struct {
 	Names []string
 	// Harmless is the name of a tool that only reads, and can be called without arguments; "" if there is none.
 	Harmless string
+
+	Took     time.Duration // until it had listed them
+	Launcher string        // of the server, such as npx, if it may be started without that; else ""
+	Why      string        // it is started with that launcher; "" if it is started without it from now on
 }
 
 // Try starts a server, introduces itself and asks it for its tools as the daemon does, and kills its
@@ -74,7 +80,14 @@ func (l *Launcher) Try(
 	if s.Scope == config.ScopeProject {
 		root = cmp.Or(project, p.Dir)
 	}
-	tools, err = tryProcess(ctx, p, root, wanted{patience: s.StartTimeout}, said)
+	t := leafTrial{launch: launch.Leaf(l.leaves, s, &p), process: p, root: root, said: said}
+	w := wanted{patience: s.StartTimeout, while: t.observe}
+	begun := time.Now()
+	out, err := tryProcess(ctx, p, root, w, said)
+	tools = Tools{Names: out.names, Harmless: out.harmless, Took: time.Since(begun)}
+	if err == nil && t.launch != nil {
+		tools.Launcher, tools.Why = filepath.Base(s.Command), t.run(ctx, wanted{patience: s.StartTimeout}, &out)
+	}
 	if errors.Is(err, ErrNeedsLogin) && len(s.Headers) > 0 {
 		err = errors.New("it refuses the headers that its client's file has for it (401)")
 	}
@@ -85,13 +98,13 @@ func (l *Launcher) Try(
 // for that, as some do of the legacy era.
 func tryProcess(
 	ctx context.Context, p resolve.Process, root string, w wanted, said func(line string),
-) (Tools, error) {
+) (heard, error) {
 	out, err := ask(ctx, p, root, w, said)
 	if err != nil && out.era == dialect.Legacy {
 		w.era = out.era
 		out, err = ask(ctx, p, root, w, said)
 	}
-	return Tools{out.names, out.harmless}, err
+	return out, err
 }
 
 // A Client is what an entry is started as.
@@ -148,6 +161,9 @@ type wanted struct {
 	patience time.Duration
 	calls    []string // tools to be called
 	time     *CallTime
+	while    func(pid int, said string) // nil, or called before the program is to end, if it has answered
+	byTerm   bool                       // it is to end at SIGTERM, and not at the end of its stdin
+	leave    time.Duration              // for it to end by itself; 0 is leaveWait
 }
 
 // heard is what a program has answered.
@@ -156,6 +172,8 @@ type heard struct {
 	names    []string // of its tools
 	harmless string   // see [Tools]
 	called   []Called
+	said     string // what stands for all that it has said; see [leaf.Said]
+	left     bool   // it ended when it was to end
 }
 
 // missing returns which of want a list has not.
@@ -182,7 +200,7 @@ func ask(
 	// A group of its own, so that programs which the server starts end with it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	kill := func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	leave, atTimeout := leaveWait, kill
+	leave, atTimeout := cmp.Or(want.leave, leaveWait), kill
 	cmd.WaitDelay = time.Second
 	if p.EndGrace > 0 {
 		leave = 2 * p.EndGrace
@@ -217,13 +235,20 @@ func ask(
 	out, err = c.ask(ctx, want)
 	// Look now: time may also run out while the server ends, below.
 	late := ctx.Err() != nil
-	_ = stdin.Close()
+	if want.while != nil && err == nil && !late {
+		want.while(cmd.Process.Pid, out.said)
+	}
+	if want.byTerm {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM)
+	} else {
+		_ = stdin.Close()
+	}
 	killer := time.AfterFunc(leave, func() {
 		_ = kill()
 		closeSoon()
 	})
 	<-c.over // it has ended, and has printed why
-	killer.Stop()
+	out.left = killer.Stop()
 	_ = kill()     // programs that it has left
 	_ = cmd.Wait() // its error is in cmd.ProcessState, too
 	switch {

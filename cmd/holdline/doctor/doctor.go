@@ -139,6 +139,7 @@ func checkSurroundings(ctx context.Context, o *Options) []Finding {
 	ctx, cancel := context.WithTimeout(ctx, limit())
 	defer cancel()
 	found := append([]Finding{checkConfiguration(*o)}, checkLeftOut(o.Loaded)...)
+	found = append(found, o.checkLaunchers()...)
 	o.refused = found[0].State == Problem
 	found = append(found, checkStateDir(*o), checkSmall(o.Program))
 	found = append(found, checkSystemd(ctx, *o)...)

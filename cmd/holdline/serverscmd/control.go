@@ -31,7 +31,9 @@ func (s *serversCommand) controls() []*cobra.Command {
 	) *cobra.Command {
 		return &cobra.Command{
 			Use: verb + " NAME", Short: short, Long: long, Args: cobra.ExactArgs(1),
-			RunE: func(cmd *cobra.Command, args []string) error { return s.controlServer(cmd, method, args[0], words) },
+			RunE: func(cmd *cobra.Command, args []string) error {
+				return s.controlServer(cmd, method, control.ServerParams{Name: args[0]}, words)
+			},
 		}
 	}
 	return []*cobra.Command{
@@ -42,10 +44,7 @@ or, if none is, for the project of the current directory.`),
 		command("stop", control.ServerStop, stopped, "End a server's processes, and start none until you say so",
 			`End a server's processes. No daemon starts the server again, also no later one, until:
 holdline servers start NAME. Calls in flight end with a fault.`),
-		command("restart", control.ServerRestart, started, "End a server's processes and start new ones",
-			`End a server's processes and start new ones. The count of restarts begins anew and the
-circuit is closed. Calls in flight end with a fault.`),
-		s.testCommand(), s.reloadCommand(), s.toolsCommand(), s.callCommand(), s.logsCommand(),
+		s.restartCommand(), s.testCommand(), s.reloadCommand(), s.toolsCommand(), s.callCommand(), s.logsCommand(),
 	}
 }
 
@@ -63,7 +62,7 @@ flight end with a fault.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {
-				return s.controlServer(cmd, control.ServerReload, args[0], started)
+				return s.controlServer(cmd, control.ServerReload, control.ServerParams{Name: args[0]}, started)
 			}
 			return reload(cmd, s.proc, yes)
 		},
@@ -72,12 +71,32 @@ flight end with a fault.`,
 	return cmd
 }
 
+// restartCommand returns the command servers restart.
+func (s *serversCommand) restartCommand() *cobra.Command {
+	var refresh bool
+	cmd := &cobra.Command{
+		Use: "restart NAME", Short: "End a server's processes and start new ones",
+		Long: `End a server's processes and start new ones. The count of restarts begins anew and the
+circuit is closed. Calls in flight end with a fault. With --refresh, a server that is
+started without its launcher, such as npx, is started with that once: it looks for a
+newer version.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			params := control.ServerParams{Name: args[0], Refresh: refresh}
+			return s.controlServer(cmd, control.ServerRestart, params, started)
+		},
+	}
+	cmd.Flags().BoolVar(&refresh, "refresh", false, "have npx or the like look for a newer version")
+	return cmd
+}
+
 // controlServer asks the daemon to do method to a server and prints the outcome in words; n is the
 // number of processes that the daemon has started or ended.
 func (s *serversCommand) controlServer(
-	cmd *cobra.Command, method, name string, words func(name string, n int) string,
+	cmd *cobra.Command, method string, params control.ServerParams, words func(name string, n int) string,
 ) error {
-	params := control.ServerParams{Whereabouts: attach.Whereabouts(s.proc), Name: name}
+	name := params.Name
+	params.Whereabouts = attach.Whereabouts(s.proc)
 	stop := s.showStart(cmd, name)
 	answer, err := attach.Ask[control.ServerAnswer](cmd, s.proc, method, params)
 	stop()

@@ -241,7 +241,7 @@ func (s *serversCommand) tryNew(cmd *cobra.Command, name string, object []byte, 
 	tools, took, err := s.try(cmd, path, &settings)
 	switch {
 	case err == nil:
-		printTested(cmd.OutOrStdout(), name, tools.Names, took)
+		printTested(cmd.OutOrStdout(), name, &tools, took)
 		return nil
 	case errors.Is(err, direct.ErrNeedsLogin):
 		return nil

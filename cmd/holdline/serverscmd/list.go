@@ -32,8 +32,10 @@ import (
 	"holdline/daemon/config/resolve"
 	"holdline/daemon/envfile"
 	"holdline/daemon/launch"
+	"holdline/daemon/leaf"
 	"holdline/daemon/redact"
 	"holdline/daemon/spelling"
+	"holdline/daemon/statedir"
 	"holdline/protocol/control"
 )
 
@@ -57,7 +59,9 @@ and url (without secrets), cwd, env and headers (names only), env_file, lazy,
 keep_alive_ms, card, contract, allow, deny, projects, pin, timeout_ms,
 max_timeout_ms, start_timeout_ms, max_concurrent, max_restarts, restart_window_ms,
 circuit_threshold, circuit_reset_ms, inherit_env, confine, write, network, held_by
-(what holds a confined server), limits, limits_held_by (with get), unset (variables that the server needs and that are
+(what holds a confined server), limits, limits_held_by (with get), launches (with get, of a
+server with launcher "direct": dir, program, why (it is started with its launcher),
+at, saves_bytes), unset (variables that the server needs and that are
 not set), left_out (why it is not served though nobody has disabled it), login (of a remote server: state, account, issuer,
 resource, scopes, wanted_scopes, expires_unix_ms, renews, why, since_unix_ms,
 next_try_unix_ms; no secret), live (how a running daemon has it: an object
@@ -115,8 +119,9 @@ type server struct {
 	LimitsHeldBy string          `json:"limits_held_by,omitempty"` // what holds its limits; of servers get
 	LeftOut      string          `json:"left_out,omitempty"`       // why it is left out, for people
 	Unset        []string        `json:"unset,omitempty"`
-	Login        *control.Login  `json:"login,omitempty"` // of a remote server
-	Live         *control.Server `json:"live,omitempty"`  // nil without a daemon that hosts it
+	Launches     []leaf.Known    `json:"launches,omitempty"` // how it was started by its launcher; of servers get
+	Login        *control.Login  `json:"login,omitempty"`    // of a remote server
+	Live         *control.Server `json:"live,omitempty"`     // nil without a daemon that hosts it
 }
 
 // serverOf returns the settings of a server as they are printed, with the variables that it
@@ -351,14 +356,19 @@ func (s *serversCommand) showServer(cmd *cobra.Command, args []string) error {
 		}
 		shown.LimitsHeldBy = cmp.Or(live[settings.Name].LimitsHeldBy, "nothing, as it does not run")
 	}
-	return console.Print(cmd, shown, func(out io.Writer) {
-		printSettings(out, settings, unset, shown.LimitsHeldBy)
-	})
+	if settings.Launcher == config.LauncherDirect {
+		state, err := cmdenv.StateDir(s.proc.Getenv)
+		if err != nil {
+			return err
+		}
+		shown.Launches = leaf.Open(statedir.In(state).Launches).Known(settings.Name)[settings.Name]
+	}
+	return console.Print(cmd, shown, func(out io.Writer) { printSettings(out, settings, &shown) })
 }
 
 // printSettings prints the settings of a server as rows of names and values, defaults
 // included. Values of variables and headers are never shown.
-func printSettings(out io.Writer, settings config.Settings, unset []string, limitsHeldBy string) {
+func printSettings(out io.Writer, settings config.Settings, shown *server) {
 	t := console.NewDetails(out, "SERVER", settings.Name)
 	t.Row("state", state(settings))
 	if err := settings.Unusable(); err != nil {
@@ -383,8 +393,8 @@ func printSettings(out io.Writer, settings config.Settings, unset []string, limi
 	for _, one := range commands(settings) {
 		t.Row("secret by", one)
 	}
-	if len(unset) > 0 {
-		t.Row("not set", strings.Join(unset, " "))
+	if len(shown.Unset) > 0 {
+		t.Row("not set", strings.Join(shown.Unset, " "))
 	}
 	for _, v := range settings.Values() {
 		if v.Set && v.Key != "disabled" {
@@ -394,8 +404,15 @@ func printSettings(out io.Writer, settings config.Settings, unset []string, limi
 	if words := launch.HeldBy(&settings); words != "" {
 		t.Row("held by", words)
 	}
-	if limitsHeldBy != "" {
-		t.Row("limits held by", limitsHeldBy)
+	if shown.LimitsHeldBy != "" {
+		t.Row("limits held by", shown.LimitsHeldBy)
+	}
+	for _, one := range shown.Launches {
+		how := "with its launcher: " + one.Why
+		if one.Why == "" {
+			how = "directly: " + strings.Join(one.Program, " ")
+		}
+		t.Row("in "+one.Dir, how)
 	}
 	t.Flush()
 }

@@ -1,6 +1,7 @@
 package serverscmd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,7 +26,10 @@ type tested struct {
 	Server string   `json:"server"`
 	Tools  []string `json:"tools,omitempty"` // their names; none if the server does not say
 	TookMS int64    `json:"took_ms"`
-	Error  string   `json:"error,omitempty"` // why it does not work
+	// Direct is set if it runs without its launcher from now on; Why says why it does not.
+	Direct bool   `json:"direct,omitempty"`
+	Why    string `json:"launcher_kept,omitempty"`
+	Error  string `json:"error,omitempty"` // why it does not work
 }
 
 // testCommand returns the command servers test. It needs no daemon, and leaves the processes
@@ -38,7 +42,12 @@ would give it, ask it for its tools, and end it. The daemon is not needed, and i
 processes of the server go on. On a terminal the last line that the server writes is
 shown meanwhile: npx and uvx may have to download it first.
 
-With --json, an object: server, tools (names), took_ms, error (why it does not work).`,
+A server with "launcher": "direct" in its holdline object that npx or the like starts is
+then started without that, too. If it answers and ends as before, it is started so from
+now on.
+
+With --json, an object: server, tools (names), took_ms, direct (it is started without its
+launcher from now on), launcher_kept (why it is not), error (why it does not work).`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return s.testServer(cmd, args[0]) },
 	})
@@ -61,7 +70,10 @@ func (s *serversCommand) testServer(cmd *cobra.Command, name string) error {
 	}
 	tools, took, err := s.try(cmd, path, &settings)
 	if console.IsJSON(cmd) {
-		out := tested{Server: name, Tools: tools.Names, TookMS: took.Milliseconds()}
+		out := tested{
+			Server: name, Tools: tools.Names, TookMS: took.Milliseconds(),
+			Direct: tools.Launcher != "" && tools.Why == "", Why: tools.Why,
+		}
 		if err != nil {
 			out.Error = err.Error()
 		}
@@ -82,7 +94,7 @@ func (s *serversCommand) testServer(cmd *cobra.Command, name string) error {
 	case err != nil:
 		return fmt.Errorf("%s does not work: %w", name, err)
 	}
-	return console.Print(cmd, nil, func(out io.Writer) { printTested(out, name, tools.Names, took) })
+	return console.Print(cmd, nil, func(out io.Writer) { printTested(out, name, &tools, took) })
 }
 
 // try starts a server once by the configuration file at path, which need not have it, and returns what it lists and
@@ -105,18 +117,25 @@ func (s *serversCommand) try(
 	}
 	begun := time.Now()
 	tools, err = l.Try(ctx, settings, "", said)
-	return tools, time.Since(begun), err
+	return tools, cmp.Or(tools.Took, time.Since(begun)), err
 }
 
 // printTested prints the tools of a server that works.
-func printTested(out io.Writer, name string, tools []string, took time.Duration) {
+func printTested(out io.Writer, name string, tools *direct.Tools, took time.Duration) {
 	took = took.Round(100 * time.Millisecond)
-	if len(tools) == 0 {
+	if len(tools.Names) == 0 {
 		console.Line(out, 2, "%s works: it answers after %v, and names no tools", name, took)
-		return
+	} else {
+		console.Line(out, 2, "%s works: %s after %v: %s", name, plural.Count(len(tools.Names), "tool"), took,
+			strings.Join(tools.Names, ", "))
 	}
-	console.Line(out, 2, "%s works: %s after %v: %s", name, plural.Count(len(tools), "tool"), took,
-		strings.Join(tools, ", "))
+	switch {
+	case tools.Launcher == "":
+	case tools.Why == "":
+		console.Line(out, 2, "It works without %s, too, and is started so from now on.", tools.Launcher)
+	default:
+		console.Line(out, 2, "It is started with %s: %s.", tools.Launcher, tools.Why)
+	}
 }
 
 // showStart shows on a terminal, each second until the returned function is called, for how

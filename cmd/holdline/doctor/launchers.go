@@ -1,0 +1,57 @@
+package doctor
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"holdline/daemon/config"
+	"holdline/daemon/leaf"
+	"holdline/daemon/statedir"
+)
+
+// checkLaunchers says of the servers that may be started without their launchers which of them are, what that saves,
+// and why others are not.
+func (o *Options) checkLaunchers() (found []Finding) {
+	if o.Loaded == nil || o.StateDir == "" {
+		return nil
+	}
+	var names []string
+	for name := range o.Loaded.Servers {
+		s, _ := o.Loaded.Server(name)
+		if s.Enabled && s.Launcher == config.LauncherDirect && s.Transport == config.Stdio {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	known := leaf.Open(statedir.In(o.StateDir).Launches).Known(names...)
+	var direct []string
+	saves := int64(0)
+	for _, name := range names {
+		if len(known[name]) == 0 { // it was not started yet
+			continue
+		}
+		latest := known[name][0]
+		if latest.Why == "" {
+			direct, saves = append(direct, name), saves+latest.Saves
+			continue
+		}
+		s, _ := o.Loaded.Server(name)
+		launcher := filepath.Base(s.Command)
+		found = append(found, Finding{
+			Check: "launcher of server " + name, State: Note,
+			What: fmt.Sprintf("it is started with %s: %s", launcher, latest.Why),
+			Why:  launcher + " stays beside it, which takes memory, and makes its starts longer",
+			Fix:  "to try again: holdline servers restart " + name + " --refresh; else set its launcher to keep",
+		})
+	}
+	if len(direct) > 0 {
+		what := strings.Join(direct, ", ")
+		if saves > 0 {
+			what += fmt.Sprintf("; with one process each, that saves %d MB", max(1, saves/1e6))
+		}
+		found = append([]Finding{{Check: "servers started without their launchers", State: OK, What: what}}, found...)
+	}
+	return found
+}
