@@ -47,6 +47,7 @@ import (
 	"holdline/protocol/control"
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/mcp"
+	"holdline/protocol/socket"
 )
 
 // logDelay is how long a line of the call log may wait to be written.
@@ -403,7 +404,7 @@ func (d *daemon) stopping(ctx context.Context, why error) {
 		if d.removed.Load() {
 			d.sessions.Farewell(protocol.ByeRemoved, "Holdline was uninstalled; restart the agent")
 		} else {
-			d.sessions.Farewell(protocol.ByeStopped, "holdline was stopped")
+			d.sessions.Farewell(protocol.ByeStopped, socket.StoppedWords)
 		}
 		faultpoint.At("stop.told")
 		// The proxies answer what is outstanding and disconnect. The listener closes

@@ -159,6 +159,12 @@ func (p *proxy) connect(ctx context.Context, last *link) (*link, error) {
 			return l, nil
 		}
 		retry, absent := p.sort(err, last != nil)
+		// What this search has started looks for itself whether the user has stopped it.
+		if absent && s.exited == nil && p.o.Stopped != nil {
+			if why := p.o.Stopped(); why != "" {
+				return nil, &stoppedError{why}
+			}
+		}
 		if absent && s.start == nil {
 			s.askWhy(ctx)
 		}
@@ -241,8 +247,6 @@ func (s *search) startOne(ctx context.Context) error {
 	switch {
 	case s.start == nil || s.exited != nil || time.Now().Before(s.next):
 		return nil
-	case s.last != nil && s.p.o.Stopped != nil && s.p.o.Stopped():
-		return nil // the user has stopped the daemon, and may start it again meanwhile
 	case s.last == nil && s.starts >= maxStarts:
 		return nil
 	}

@@ -168,25 +168,52 @@ func TestDrainWithoutDaemon(t *testing.T) {
 	})
 }
 
-// TestResumeOfStopped checks that a resume does not start a daemon that the user has
-// stopped.
-func TestResumeOfStopped(t *testing.T) {
+// TestStopped_ResumeEndsAtOnce checks that a resume does not start a daemon that the user has
+// stopped, does not wait for one, and says how to start it.
+func TestStopped_ResumeEndsAtOnce(t *testing.T) {
 	starts := 0
 	inBubble(t, func(r *rig) {
-		r.o.Stopped = func() bool { return true }
+		r.o.Stopped = func() string { return "Holdline was stopped" }
 		r.o.Autostart = func(context.Context) (<-chan error, error) {
 			starts++
 			return make(chan error), nil
 		}
 	}, func(r *rig) {
 		d := r.connect()
+		call := `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t"}}`
+		r.send(call)
+		d.want(call)
 		r.setDown(errNobody)
+		begin := time.Now()
 		d.conn.Close()
+		r.wantFault("1", "outcome_unknown")
 		r.wantEnd(ExitLost)
+		if took := time.Since(begin); took > time.Second {
+			t.Errorf("it waited %v for a daemon", took)
+		}
+		if !strings.Contains(r.errs.String(), "Holdline was stopped; start it again with `holdline start`") {
+			t.Errorf("it says %q", r.errs.String())
+		}
 	})
 	if starts > 0 {
 		t.Errorf("%d daemons were started", starts)
 	}
+}
+
+// TestStopped_NewProxyEndsAtOnce checks the same of a proxy that has had no daemon yet.
+func TestStopped_NewProxyEndsAtOnce(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		r.o.Stopped = func() string { return "Holdline was stopped" }
+		r.o.Autostart = func(context.Context) (<-chan error, error) {
+			r.t.Error("a daemon was started")
+			return make(chan error), nil
+		}
+		r.setDown(errNobody)
+	}, func(r *rig) {
+		r.send(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}`)
+		r.wantFault("1", "transport_failure")
+		r.wantEnd(ExitNoDaemon)
+	})
 }
 
 // TestResumeTooLarge checks that a line for which the memory has no room is listed at a

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -78,9 +79,9 @@ type Options struct {
 	// have started one; nil if no reason is known or it will pass. Run calls it
 	// once in a while as long as the proxy starts no daemon itself. It may be nil.
 	Absent func(context.Context) *ManagedError
-	// Stopped reports whether the user has stopped the daemon that this proxy
-	// was connected to: then a resume starts no other. Nil means never.
-	Stopped func() bool
+	// Stopped returns why no daemon is to run if the user has stopped it, and "" otherwise.
+	// Then Run starts none, waits for none, and ends. Nil means never.
+	Stopped func() string
 	// Drain is how long the proxy waits for answers after the client has closed
 	// its side; [NoDrainLimit] sets no limit.
 	Drain time.Duration
@@ -220,12 +221,15 @@ func (p *proxy) serveConnections(ctx context.Context) int {
 		case endBroken:
 			return p.broken(ctx)
 		case endStopped:
+			if l.bye.Bye == protocol.ByeStopped {
+				return p.giveUp(ctx, &stoppedError{l.farewell()}, true)
+			}
 			hint := "start the server again in your client; holdline status shows the daemon"
 			if l.bye.Bye == protocol.ByeRemoved {
 				hint = "restart the agent, so that it reads its own configuration again"
 			}
 			p.printMessage("the daemon has ended this session: "+l.farewell(), hint)
-			p.settle("the daemon ended the session: " + l.farewell())
+			p.settle("the daemon ended the session: "+l.farewell(), "")
 			return p.after(ctx, ExitLost)
 		case endLost:
 		}
@@ -240,6 +244,15 @@ func (p *proxy) serveConnections(ctx context.Context) int {
 	}
 }
 
+// stoppedError says that the user has stopped Holdline.
+type stoppedError struct{ why string }
+
+// Error returns why there is no daemon, and what the user can do.
+func (e *stoppedError) Error() string { return e.why + startAgain }
+
+// startAgain follows the reason of a [stoppedError].
+const startAgain = "; start it again with `holdline start`"
+
 // errLeft is returned by connect if the client is done before a daemon was found.
 var errLeft = errors.New("the client is done")
 
@@ -253,7 +266,8 @@ func (p *proxy) giveUp(ctx context.Context, err error, had bool) int {
 	if p.out.broken() != nil {
 		return p.broken(ctx)
 	}
-	code, hint := ExitNoDaemon, "start it with: holdline daemon; holdline doctor says what is wrong"
+	code, hint := ExitNoDaemon, "start it with: holdline start; holdline doctor says what is wrong"
+	why, next := err.Error(), ""
 	refusal, refused := errors.AsType[*protocol.Refusal](err)
 	switch {
 	case refused:
@@ -264,6 +278,9 @@ func (p *proxy) giveUp(ctx context.Context, err error, had bool) int {
 	if managed, ok := errors.AsType[*ManagedError](err); ok {
 		hint = managed.Hint
 	}
+	if stopped, ok := errors.AsType[*stoppedError](err); ok {
+		hint, why, next = "after that, start this server again in your client", stopped.why, startAgain
+	}
 	if had {
 		code = ExitLost
 	}
@@ -272,11 +289,11 @@ func (p *proxy) giveUp(ctx context.Context, err error, had bool) int {
 		p.firstLine(ctx)
 	}
 	if refused && refusal.Code == protocol.RefusedIdentity {
-		p.settleAs(err.Error(), func(e *entry) *fault.Record {
+		p.settleAs(why, next, func(e *entry) *fault.Record {
 			return fault.New(fault.IdentityRefused, fault.Host, e.op, "%s", refusal.Message)
 		})
 	} else {
-		p.settle(err.Error())
+		p.settle(why, next)
 	}
 	return p.after(ctx, code)
 }
@@ -304,10 +321,10 @@ func hintFor(code string) string {
 		return "this identity has a token in the daemon's configuration: give it with HOLDLINE_TOKEN or --token-file"
 	case protocol.RefusedGreeting:
 		return "holdline mcp-stdio --help says what names may look like; " +
-			"if it is not that, daemon and proxy are of different versions: holdline stop"
+			"if it is not that, daemon and proxy are of different versions: holdline stop && holdline start"
 	case protocol.RefusedVersion:
 		return "daemon and proxy must be of like versions: " +
-			"holdline stop ends the old daemon, and the next proxy starts a new one"
+			"holdline stop ends the old daemon, and holdline start starts a new one"
 	case protocol.RefusedLimit:
 		return "holdline sessions shows who is connected"
 	case protocol.RefusedBusy:
@@ -335,22 +352,22 @@ func (p *proxy) after(ctx context.Context, code int) int {
 }
 
 // settle answers every pending request with a fault: a tool call that was sent
-// may have had its effect, anything else can be asked again.
-func (p *proxy) settle(why string) {
-	p.settleAs(why, func(e *entry) *fault.Record {
+// may have had its effect, anything else can be asked again. next ends the text of each.
+func (p *proxy) settle(why, next string) {
+	p.settleAs(why, next, func(e *entry) *fault.Record {
 		if !e.sent {
-			return fault.New(fault.TransportFailure, fault.Transport, e.op, "not sent: %s", why)
+			return fault.New(fault.TransportFailure, fault.Transport, e.op, "not sent: %s%s", why, next)
 		}
-		return fault.New(fault.TransportFailure, fault.Transport, e.op, "%s", why)
+		return fault.New(fault.TransportFailure, fault.Transport, e.op, "%s%s", why, next)
 	})
 }
 
 // settleAs is [proxy.settle] with another fault for the requests that have certainly had no effect.
-func (p *proxy) settleAs(why string, harmless func(*entry) *fault.Record) {
+func (p *proxy) settleAs(why, next string, harmless func(*entry) *fault.Record) {
 	for _, e := range p.store.unanswered() {
 		if e.sent && e.call {
 			p.fault(e, fault.New(fault.OutcomeUnknown, fault.Transport, e.op,
-				"%s while the call was on its way: whether it had its effect is not known", why))
+				"%s while the call was on its way: whether it had its effect is not known%s", why, next))
 		} else {
 			p.fault(e, harmless(e))
 		}
@@ -371,7 +388,10 @@ func (p *proxy) fault(e *entry, f *fault.Record) {
 
 // printMessage writes a message for the user to Err, and what the user can do on its own line.
 func (p *proxy) printMessage(message, hint string) {
-	text := "holdline: " + message + "\n"
+	text := message + "\n"
+	if !strings.HasPrefix(message, "Holdline") {
+		text = "holdline: " + text
+	}
 	if hint != "" {
 		text += "hint: " + hint + "\n"
 	}

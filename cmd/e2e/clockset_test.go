@@ -128,9 +128,9 @@ func TestClockSetTimeout(t *testing.T) {
 	a.rest()
 }
 
-// TestClockSetAfterStop checks that after "holdline stop" a proxy can start a daemon, even
-// if the clock was set in between.
-func TestClockSetAfterStop(t *testing.T) {
+// TestClockSetAfterStop_StartStarts checks that "holdline stop" holds and "holdline start" starts the daemon, even if
+// the clock was set in between.
+func TestClockSetAfterStop_StartStarts(t *testing.T) {
 	t.Parallel()
 	for name, by := range jumps {
 		t.Run(name, func(t *testing.T) {
@@ -139,6 +139,8 @@ func TestClockSetAfterStop(t *testing.T) {
 			p.agent().shake().rest()
 			p.must("stop")
 			p.setClock(t, by)
+			p.refusedAgent()
+			p.must("start")
 			p.agent().shake().rest()
 		})
 	}

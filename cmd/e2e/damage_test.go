@@ -503,6 +503,7 @@ func recordCalls(t *testing.T) (p *place, opened []string) {
 	}
 	a.rest()
 	p.run("", "stop", "--all")
+	p.must("start")
 	p.agent().shake().rest()
 	return p, p.openedFiles(t)
 }

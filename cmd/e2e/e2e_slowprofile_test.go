@@ -22,7 +22,7 @@ func TestE2ECodexSlowProfile(t *testing.T) {
 				a := p.agent().shake()
 				p.untilReady("tools")
 				a.leave()
-				p.must("stop", "--all")
+				p.stopForNow("--all")
 			}
 			c, _ := p.codexClientOf(t, "", false,
 				codexCode("text(ALL_TOOLS.map(t => t.name).filter(n => n.includes('holdline')).join())"),

@@ -487,24 +487,56 @@ func stoppedBySystemd(m *managed) {
 	})
 }
 
-// stoppedByCommand checks that holdline stop ends the daemon and says how to start it
-// again, and that this works.
+// stoppedByCommand checks that holdline stop ends the daemon, that systemd listens for it no more, and that
+// holdline start starts both.
 func stoppedByCommand(m *managed) {
 	m.enable()
 	a := m.agent().shake()
 	pid := m.main()
 	_, errs, code := m.run("", "stop", "--all")
-	if code != 0 || !strings.Contains(errs, "systemctl --user stop holdline.socket") {
+	if code != 0 || !strings.Contains(errs, "holdline start") {
 		m.t.Errorf("stop: exit %d, %s", code, errs)
 	}
 	m.exits(a, exitLost)
-	if state := m.show(contrib.SystemdService, "ActiveState"); state != "inactive" || alive(pid) {
-		m.t.Errorf("the service is %s, the daemon lives: %v", state, alive(pid))
+	stays := func() {
+		m.t.Helper()
+		for _, unit := range []string{contrib.SystemdService, contrib.SystemdSocket} {
+			if state := m.show(unit, "ActiveState"); state != "inactive" {
+				m.t.Errorf("%s is %s", unit, state)
+			}
+		}
+	}
+	if stays(); alive(pid) {
+		m.t.Error("the daemon lives")
 	}
 	// A second stop does not start a daemon only to stop it.
 	if out := m.must("stop"); out != "Holdline is not running\n" || m.main() != 0 {
 		m.t.Errorf("a second stop says %q, and the daemon is %d", out, m.main())
 	}
+	m.refusedAgent()
+	if out := m.must("doctor"); !strings.Contains(out, "holdline start") || strings.Contains(out, "problem") {
+		m.t.Errorf("doctor says\n%s", out)
+	}
+	stays()
+	m.must("start")
+	if state := m.show(contrib.SystemdSocket, "ActiveState"); state != "active" || m.main() == 0 {
+		m.t.Errorf("after the start the socket is %s, and systemd's daemon is %d", state, m.main())
+	}
+	m.agent().shake().rest()
+	// One that hangs is killed, and systemd does not start the next one.
+	pid = m.main()
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		m.t.Fatal(err)
+	}
+	m.must("stop", "--all")
+	waitFor(m.t, "the service's end", func() bool { // systemd's signal may wake it, and it ends before it is killed
+		return slices.Contains([]string{"failed", "inactive"}, m.show(contrib.SystemdService, "ActiveState"))
+	})
+	if state := m.show(contrib.SystemdSocket, "ActiveState"); state != "inactive" || alive(pid) {
+		m.t.Errorf("the socket is %s; the daemon that hung lives: %v", state, alive(pid))
+	}
+	m.refusedAgent()
+	m.must("start")
 	m.agent().shake().rest()
 }
 

@@ -124,6 +124,15 @@ func (p *place) nothingLeft() {
 	}
 }
 
+// stopForNow stops the daemon, and removes the mark of that: agents start the next one, as after a boot.
+func (p *place) stopForNow(args ...string) {
+	p.t.Helper()
+	p.must(append([]string{"stop"}, args...)...)
+	if err := os.Remove(filepath.Join(p.dir, "run/holdline/stopped")); err != nil {
+		p.t.Error(err)
+	}
+}
+
 // left waits until no process of the place is left, for limit at most, and returns those that
 // are. It looks at all processes of the machine as seldom as it can.
 func (p *place) left(limit time.Duration) map[int]string {

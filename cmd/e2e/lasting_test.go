@@ -158,6 +158,7 @@ func TestConsultCommandStopped(t *testing.T) {
 	if _, _, code := p.run("", "status"); code != exitNoDaemon {
 		t.Errorf("the command started a daemon that its user had stopped: status exits %d", code)
 	}
+	p.must("start")
 	if out := p.must("consult", "wait", id); out != "the one answer\n" || p.steps() != 2 {
 		t.Errorf("%d steps, answer %q", p.steps(), out)
 	}

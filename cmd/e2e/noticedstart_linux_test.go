@@ -29,7 +29,7 @@ func TestCommandsStartTheDaemon(t *testing.T) {
 			t.Errorf("it is said %d times, want %d:\n%q", got, want, shown)
 		}
 	}
-	p.must("stop", "--all")
+	p.stopForNow("--all")
 	if _, errs, code := p.run("", args...); code != exitOK || strings.Contains(errs, "started") {
 		t.Errorf("in a pipe: exit %d\n%s", code, errs)
 	}

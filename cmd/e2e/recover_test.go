@@ -468,7 +468,8 @@ func TestStopAllInAbsence(t *testing.T) {
 	if _, _, code := p.run("", "status"); code != exitNoDaemon {
 		t.Errorf("a daemon was started: status exits %d", code)
 	}
-	p.agent().shake().rest() // a later agent starts it
+	p.must("start")
+	p.agent().shake().rest()
 }
 
 // TestStopLeavesConsults stops the daemon in order during two consults. The one in the

@@ -200,7 +200,7 @@ func benchmarkShared(b *testing.B, kind string, servers map[string][]string, pro
 			unit: "MiB", beside: "servers for each client", chain: apart, holdline: total,
 		})
 		end(all)
-		p.must("stop", "--all") // processes that are left would share pages with the next ones
+		p.stopForNow("--all") // processes that are left would share pages with the next ones
 	}
 }
 

@@ -130,7 +130,7 @@ func TestKeptEnvironment(t *testing.T) {
 		t.Errorf("kept: %s, %v", b, err)
 	}
 	a.leave()
-	p.must("stop", "--all")
+	p.stopForNow("--all")
 	p.profile("bash", ".bash_profile", "exec true\n")
 	p.agent().shake()
 	p.untilReady("tools")

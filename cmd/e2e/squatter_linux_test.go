@@ -24,7 +24,7 @@ func TestLocksHeldByAnotherProgram_NextDaemonStarts(t *testing.T) {
 			id := a.effect("x", 3000)
 			p.untilEffect("begin x")
 			if end == "stop" {
-				p.must("stop")
+				p.stopForNow()
 			} else {
 				kill9(t, d.Process.Pid)
 			}

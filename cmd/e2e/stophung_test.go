@@ -39,5 +39,6 @@ func TestStopHung(t *testing.T) {
 	if _, _, code := p.run("", "status"); code != exitNoDaemon {
 		t.Errorf("a daemon was started: status exits %d", code)
 	}
-	p.agent().shake().rest() // a later agent starts it
+	p.must("start")
+	p.agent().shake().rest()
 }

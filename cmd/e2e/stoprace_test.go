@@ -3,8 +3,6 @@ package e2e
 import (
 	"testing"
 	"time"
-
-	"holdline/protocol/control"
 )
 
 // reached waits until a process is held at a point, or has died there.
@@ -17,13 +15,12 @@ func (p *place) reached(name string) {
 	}
 }
 
-// TestStopThenNewProxy checks that an agent that restarts its proxy while the daemon stops
-// gets another daemon, and does not wait for the old one.
-func TestStopThenNewProxy(t *testing.T) {
+// TestStopped_ProxyThatConnectsMeanwhileEnds checks that an agent that restarts its proxy while the daemon stops
+// does not start another daemon, and does not wait for the old one.
+func TestStopped_ProxyThatConnectsMeanwhileEnds(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).faults()
 	p.daemon()
-	before := p.status().Daemon.PID
 	p.dieAs("stop.told", death{held: true})
 	p.dieAs("proxy.welcomed", death{who: "mcp-stdio", held: true})
 	stop := p.command("stop")
@@ -38,12 +35,14 @@ func TestStopThenNewProxy(t *testing.T) {
 	if err := stop.Wait(); err != nil {
 		t.Errorf("stop: %v", err)
 	}
-	a.shake()
-	if x := a.ask("tools/call", map[string]any{"name": "health_snapshot"}); x.Result.IsError || x.Error != nil {
-		t.Errorf("health = %s", x.raw)
+	refused(t, a.initialize())
+	_ = a.cmd.Wait()
+	if code := a.cmd.ProcessState.ExitCode(); code != exitLost && code != exitNoDaemon { // it may have read the welcome
+		t.Errorf("exit %d: %s", code, a.errs)
 	}
-	p.until("another daemon", func(s control.StatusAnswer) bool { return s.Daemon.PID != before })
-	a.leave()
+	if p.listens() {
+		t.Error("another daemon was started")
+	}
 }
 
 // TestStopThenResume checks that a proxy that resumes while the daemon stops gets the

@@ -56,7 +56,9 @@ func TestStopBeforeStartTakesLock_NoDaemonStarts(t *testing.T) {
 			if code != exitOK || !strings.Contains(out+errs, "it was stopped while this one was starting") {
 				t.Errorf("the daemon: exit %d, %s%s", code, out, errs)
 			}
-			p.agent().shake().leave() // a new agent has its daemon
+			p.refusedAgent()
+			p.must("start")
+			p.agent().shake().leave()
 		})
 	}
 }

@@ -108,7 +108,7 @@ func TestTop(t *testing.T) {
 	o.tmux("send-keys", "enter")
 	o.until("SERVER tools", "Scope", "shared: one process for all", "esc back")
 	p.must("stop", "--all")
-	o.until("The daemon is gone.", "holdline start")
+	o.until("Holdline was stopped.", "holdline start")
 	if _, _, code := p.look("status"); code != exitNoDaemon {
 		t.Errorf("with top and without an agent there is a daemon: status exits with %d", code)
 	}

@@ -136,7 +136,7 @@ func limit() uint64 {
 // lacking returns for people what the lack is and what to do about it.
 func lacking() string {
 	return fmt.Sprintf("the daemon has no file descriptor left for another connection (it may have %d). Raise the limit "+
-		"(ulimit -n, or LimitNOFILE= of a unit), then: holdline stop", limit())
+		"(ulimit -n, or LimitNOFILE= of a unit), then: holdline stop && holdline start", limit())
 }
 
 // scarcity remembers which connections were refused for want of a descriptor.

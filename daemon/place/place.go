@@ -67,6 +67,13 @@ type Options struct {
 	Reclaim func(dir string) int
 }
 
+// stoppedError says that no daemon is to run, since the user has stopped it. It is an [ErrRunning]: this one leaves.
+type stoppedError struct{ what string }
+
+func (e *stoppedError) Error() string { return e.what }
+
+func (e *stoppedError) Unwrap() error { return ErrRunning }
+
 // Place is the daemon's hold on its runtime directory and its state directory.
 // Its fields do not change after [Take], but for the generation, the ids of the records and what guards them.
 type Place struct {
@@ -181,11 +188,14 @@ func (p *Place) takePlace(ctx context.Context, o Options, ln *net.UnixListener) 
 		return err
 	}
 	if o.StartedBy == StartedByProxy && p.stoppedSince(o.Wanted) {
-		return fmt.Errorf("%w: it was stopped while this one was starting", ErrRunning)
+		return &stoppedError{"Holdline does not start: it was stopped while this one was starting"}
 	}
-	if err := os.Remove(p.File(socket.StoppedFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
-		p.complain(fmt.Errorf("the mark that holdline was stopped cannot be removed, so connected agents may not "+
-			"start the next daemon: %w", err))
+	// launchd starts a daemon that was killed, and one at each login. Who wants it all the same lifts the mark first.
+	if mark := socket.ReadStop(p.dir.Path()); mark != nil && o.StartedBy == service.Launchd {
+		return &stoppedError{mark.Words() + "; start it again with `holdline start`"}
+	}
+	if err := socket.LiftStop(p.dir.Path()); err != nil {
+		p.complain(fmt.Errorf("%w, so agents will not start the next daemon", err))
 	}
 	var err error
 	if ln != nil {

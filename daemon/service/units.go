@@ -88,6 +88,11 @@ func (u Units) Running() bool {
 // Socket returns where the socket unit listens.
 func (u Units) Socket() string { return filepath.Join(u.runtime, "holdline", "daemon.sock") }
 
+// Listens reports whether systemd can listen at the socket path: it runs, and a unit for that is installed.
+func (u Units) Listens(path string) bool {
+	return path == u.Socket() && u.Running() && u.File(contrib.SystemdSocket) != ""
+}
+
 // UnitState is what systemd says of a unit.
 type UnitState struct {
 	Load       string // loaded, not-found, bad-setting, masked …
@@ -129,20 +134,32 @@ func (u Units) Ask(ctx context.Context) (socket, service UnitState, err error) {
 // often, and serves in between, must not reach the limit that stops one which cannot
 // start.
 func (u Units) ForgetStarts(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	if out, err := u.systemctl(ctx, "reset-failed", contrib.SystemdService).CombinedOutput(); err != nil {
-		return fmt.Errorf("systemctl --user reset-failed: %w: %s", err, bytes.TrimSpace(out))
-	}
-	return nil
+	return u.tell(ctx, "reset-failed", contrib.SystemdService)
 }
 
 // StartSocket has systemd listen for the daemon.
 func (u Units) StartSocket(ctx context.Context) error {
+	return u.tell(ctx, "start", contrib.SystemdSocket)
+}
+
+// StopSocket has systemd listen no more. The service, which needs the socket unit, goes on: the daemon ends in its
+// own way.
+func (u Units) StopSocket(ctx context.Context) error {
+	return u.tell(ctx, "stop", "--job-mode=ignore-dependencies", contrib.SystemdSocket)
+}
+
+// GiveUp has systemd stop the service and returns at once: then the end of its daemon is no failure, after which
+// systemd would start the next one.
+func (u Units) GiveUp(ctx context.Context) error {
+	return u.tell(ctx, "stop", "--no-block", contrib.SystemdService)
+}
+
+// tell has systemctl do something about units, for up to askTimeout.
+func (u Units) tell(ctx context.Context, verb string, args ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	if out, err := u.systemctl(ctx, "start", contrib.SystemdSocket).CombinedOutput(); err != nil {
-		return fmt.Errorf("systemctl --user start: %w: %s", err, bytes.TrimSpace(out))
+	if out, err := u.systemctl(ctx, append([]string{verb}, args...)...).CombinedOutput(); err != nil {
+		return fmt.Errorf("systemctl --user %s: %w: %s", verb, err, bytes.TrimSpace(out))
 	}
 	return nil
 }

@@ -7,8 +7,8 @@
 package bootclock
 
 import (
-	"bytes"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -35,10 +35,23 @@ func InFuture(mark []byte) bool {
 // the present boot. A moment of another boot is. If mark is damaged or does not
 // say its boot, ok is false.
 func Before(mark []byte, at time.Duration) (before, ok bool) {
-	boot, rest, _ := bytes.Cut(mark, []byte(" "))
-	var marked time.Duration
-	if _, err := fmt.Sscanf(string(rest), "%d\n", &marked); err != nil || len(boot) == 0 {
-		return false, false
+	boot, marked, ok := parse(mark)
+	return ok && (boot != ID() || marked < at), ok
+}
+
+// Marked returns the local time of the moment that mark holds, if that is one of the present boot. If mark is
+// damaged or does not say its boot, ok is false.
+func Marked(mark []byte) (at time.Time, present, ok bool) {
+	boot, marked, ok := parse(mark)
+	if !ok || boot != ID() {
+		return time.Time{}, false, ok
 	}
-	return string(boot) != ID() || marked < at, true
+	return TimeMS(marked.Milliseconds()), true, true
+}
+
+// parse returns what [Mark] has written.
+func parse(mark []byte) (boot string, at time.Duration, ok bool) {
+	boot, rest, _ := strings.Cut(string(mark), " ")
+	_, err := fmt.Sscanf(rest, "%d\n", &at)
+	return boot, at, err == nil && boot != ""
 }

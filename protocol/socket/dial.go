@@ -51,6 +51,9 @@ func (p Paths) Dial(ctx context.Context) (*net.UnixConn, string, error) {
 	if hard != nil {
 		return nil, "", hard
 	}
+	if mark := p.Stopped(); mark != nil {
+		return nil, "", mark
+	}
 	return nil, "", fmt.Errorf("%w listens at %s", ErrNoDaemon, strings.Join(tried, ", "))
 }
 

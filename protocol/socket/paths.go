@@ -18,8 +18,7 @@ const (
 	pointerName = "daemon.path"
 )
 
-// StoppedFile lies beside the socket of a daemon that its user has stopped:
-// proxies that were connected to it start no other.
+// StoppedFile lies beside the socket of a daemon that its user has stopped: proxies start no other. See [ReadStop].
 const StoppedFile = "stopped"
 
 // StoreFile lies there, too: it has the id of the daemon's records, which the welcome names.

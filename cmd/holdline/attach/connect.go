@@ -19,6 +19,7 @@ import (
 	"holdline/cmd/holdline/doctor"
 	"holdline/cmd/holdline/pair"
 	"holdline/cmd/holdline/starter"
+	"holdline/daemon/service"
 	"holdline/daemon/statedir"
 	"holdline/protocol"
 	"holdline/protocol/control"
@@ -75,6 +76,8 @@ func dial(ctx context.Context, paths socket.Paths) (*control.Client, error) {
 	for losses := 0; ; losses++ {
 		conn, path, err := paths.Dial(ctx)
 		switch {
+		case isStopped(err):
+			return nil, err
 		case errors.Is(err, socket.ErrNoDaemon):
 			return nil, &absentError{paths, err}
 		case err != nil:
@@ -94,6 +97,12 @@ func dial(ctx context.Context, paths socket.Paths) (*control.Client, error) {
 	}
 }
 
+// isStopped reports whether err says that the user has stopped the daemon.
+func isStopped(err error) bool {
+	_, ok := errors.AsType[*socket.StoppedError](err)
+	return ok
+}
+
 // absentError is about a daemon that does not run. It wraps [socket.ErrNoDaemon].
 type absentError struct {
 	paths socket.Paths
@@ -111,42 +120,110 @@ func (e *absentError) Error() string {
 // Unwrap returns the error of the search.
 func (e *absentError) Unwrap() error { return e.err }
 
-// ConnectOrStart does the same as [Start], and tells a user at a terminal if there was no
-// daemon: other commands say that none runs.
+// ConnectOrStart connects to the running daemon, or starts one as a proxy would. It tells a user at a terminal if
+// there was no daemon: other commands say that none runs. If the user has stopped it, ConnectOrStart asks at a
+// terminal whether to start it. Elsewhere it fails with a [*socket.StoppedError]. The caller must close the client.
 func ConnectOrStart(cmd *cobra.Command, proc *cmdenv.Process) (*control.Client, error) {
 	c, err := Connect(cmd.Context(), cmd, proc)
 	if !errors.Is(err, socket.ErrNoDaemon) {
 		return c, err
 	}
-	c, err = Start(cmd, proc)
-	if errs := cmd.ErrOrStderr(); err == nil && console.IsTerminal(errs) {
-		console.WriteControl(errs, "\r\x1b[K") // a line of progress may be there
+	errs := cmd.ErrOrStderr()
+	clearLine := func() { console.WriteControl(errs, "\r\x1b[K") } // a line of progress may be there
+	if isStopped(err) {
+		if !console.IsTerminal(proc.Stdin) || !console.IsTerminal(errs) || console.IsJSON(cmd) {
+			return nil, err
+		}
+		clearLine()
+		console.Warn(cmd, "%v", err)
+		if !console.Confirm(cmd, proc.Stdin, "Start it? [Y/n] ", true) {
+			return nil, cmdenv.ExitWith(cmdenv.ExitNoDaemon)
+		}
+		return Start(cmd, proc)
+	}
+	if c, err = startUnlessStopped(cmd, proc); err == nil && console.IsTerminal(errs) {
+		clearLine()
 		console.Warn(cmd, "Holdline was not running, and is started now")
 	}
 	return c, err
 }
 
-// Start connects to the running daemon, or starts one as a proxy would and waits for it,
-// for up to startWait. The caller must close the client.
+// Start does what the user wants who says that the daemon is to run: it counts no more that it was stopped, and a
+// service manager that is to start the daemon listens again. Start connects to the running daemon, or starts one as a
+// proxy would and waits for it, for up to startWait. The caller must close the client.
 func Start(cmd *cobra.Command, proc *cmdenv.Process) (*control.Client, error) {
-	c, err := Connect(cmd.Context(), cmd, proc)
-	if !errors.Is(err, socket.ErrNoDaemon) {
-		return c, err
-	}
 	paths, err := PathsOf(cmd, proc)
 	if err != nil {
 		return nil, err
 	}
+	if _, err := LetStart(cmd.Context(), proc, paths); err != nil {
+		return nil, err
+	}
+	c, err := startUnlessStopped(cmd, proc)
+	// systemd is to start the daemon and does not listen, for example since the user has
+	// stopped its unit. If the unit cannot be started, the first error says why.
+	if _, managed := errors.AsType[*proxy.ManagedError](err); managed &&
+		service.FindUnits(proc.Getenv).StartSocket(cmd.Context()) == nil {
+		return startUnlessStopped(cmd, proc)
+	}
+	return c, err
+}
+
+// LiftStop does the same as [LetStart] for a command that needs Holdline to run, and tells the user.
+func LiftStop(cmd *cobra.Command, proc *cmdenv.Process) error {
+	paths, err := PathsOf(cmd, proc)
+	if err != nil {
+		return err
+	}
+	was, err := LetStart(cmd.Context(), proc, paths)
+	if was && err == nil {
+		console.Warn(cmd, "%s; from now on agents start it again", socket.StoppedWords)
+	}
+	return err
+}
+
+// LetStart makes agents start the daemon at paths again if the user has stopped it, and reports whether that was so.
+// If systemd is to start the daemon, it listens again.
+func LetStart(ctx context.Context, proc *cmdenv.Process, paths socket.Paths) (was bool, err error) {
+	if paths.Stopped() == nil {
+		return false, nil
+	}
+	if err := socket.LiftStop(filepath.Dir(paths.Start())); err != nil {
+		return true, err
+	}
+	if units := service.FindUnits(proc.Getenv); units.Listens(paths.Start()) && units.Enabled() {
+		_ = units.StartSocket(ctx) // if it cannot be started, whoever needs it is told why
+	}
+	return true, nil
+}
+
+// startUnlessStopped connects to the running daemon, or starts one as a proxy would and waits for it, for up to
+// startWait. If the user has stopped the daemon, it starts none, and the error is a [*socket.StoppedError].
+func startUnlessStopped(cmd *cobra.Command, proc *cmdenv.Process) (*control.Client, error) {
+	paths, err := PathsOf(cmd, proc)
+	if err != nil {
+		return nil, err
+	}
+	start := starter.New(paths, proc.Getenv, func() (string, error) { return pair.Program(os.Args[0]) })
+	start.Want() // before the look for the mark: a later one counts for what is started here
+	c, err := dial(cmd.Context(), paths)
+	switch {
+	case err != nil && cmd.Context().Err() != nil: // the user has ended the command
+		return nil, context.Cause(cmd.Context())
+	case isStopped(err) || !errors.Is(err, socket.ErrNoDaemon):
+		return c, err
+	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), startWait)
 	defer cancel()
-	program := func() (string, error) { return pair.Program(os.Args[0]) }
-	start := starter.New(paths, proc.Getenv, program)
 	var ended <-chan error
 	var absent error
 	started := false
 	err = Poll(ctx, pollInterval, func() (bool, error) {
 		if c, absent = dial(ctx, paths); absent == nil {
 			return true, nil
+		}
+		if isStopped(absent) {
+			return false, absent // meanwhile; what was started here finds that, too
 		}
 		if !started {
 			var err error

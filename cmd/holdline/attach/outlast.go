@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -33,9 +32,6 @@ const (
 // ErrAbsent is the error of a command that its user ends while it looks for a
 // daemon.
 var ErrAbsent = errors.New("no daemon was there")
-
-// errStopped ends the search for a daemon: the user has stopped it.
-var errStopped = errors.New("the user has stopped Holdline")
 
 // WithDaemon calls f with a connection to the running daemon. If that daemon ends
 // before f has its answer, and another has taken its place, WithDaemon calls f again.
@@ -146,11 +142,11 @@ func nextDaemon(cmd *cobra.Command, proc *cmdenv.Process) (c *control.Client, er
 	ended := Poll(ctx, longestSearchGap, func() (bool, error) {
 		c, err = Connect(cmd.Context(), cmd, proc)
 		if errors.Is(err, socket.ErrNoDaemon) && starts < maxStarts {
-			if isStopped(cmd, proc) {
-				return false, fmt.Errorf("%w: %w", cmdenv.ErrLost, errStopped)
-			}
 			starts++
-			c, err = Start(cmd, proc)
+			c, err = startUnlessStopped(cmd, proc)
+			if mark, stopped := errors.AsType[*socket.StoppedError](err); stopped {
+				return false, cmdenv.WithHint(fmt.Errorf("%w: %s", cmdenv.ErrLost, mark.Words()), cmdenv.StartHint)
+			}
 		}
 		if refusal, ok := errors.AsType[*protocol.Refusal](err); ok && refusal.Code == protocol.RefusedVersion {
 			return false, err
@@ -165,10 +161,4 @@ func nextDaemon(cmd *cobra.Command, proc *cmdenv.Process) (c *control.Client, er
 	}
 	return nil, fmt.Errorf("%w: the daemon ended, and there was no other within %v (%w)",
 		cmdenv.ErrLost, searchTime, err)
-}
-
-// isStopped reports whether no daemon runs because the user has stopped it.
-func isStopped(cmd *cobra.Command, proc *cmdenv.Process) bool {
-	paths, err := PathsOf(cmd, proc)
-	return err == nil && socket.IsStopped(filepath.Dir(paths.Start()))
 }

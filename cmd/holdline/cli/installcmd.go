@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,7 +23,6 @@ import (
 	"holdline/cmd/holdline/pair"
 	"holdline/daemon/command"
 	"holdline/daemon/userenv"
-	"holdline/protocol/control"
 	"holdline/protocol/socket"
 )
 
@@ -56,7 +54,8 @@ login shell, or of this shell if its PATH has more entries. Hosted servers and c
 find their programs on that PATH. The first agent that connects starts the daemon;
 with --systemd (or --launchd on macOS) the service manager starts it. --bin copies this
 program to ~/.local/bin, with the two beside it: holdline-stdio, a small one for proxies
-and workers, and holdline-top. The units name it there.
+and workers, and holdline-top. The units name it there. With one of these flags agents
+start the daemon again if you have stopped it with holdline stop.
 
 The command reports each step. If a step fails, it undoes the earlier ones. If you run
 it again, it changes only what is different. The file install.json in the state
@@ -108,6 +107,12 @@ func runInstall(cmd *cobra.Command, proc *cmdenv.Process, o installOptions) erro
 	}
 	in.DryRun = o.dryRun
 	wish := o.wish()
+	if !o.dryRun && (wish.Bin || wish.Manager != install.Nobody) {
+		// Who installs it wants it to run. This comes first: launchd starts the daemon at once.
+		if err := attach.LiftStop(cmd, proc); err != nil {
+			return err
+		}
+	}
 	rest := wish
 	// First the binary alone: only then can the login shell's PATH have the directory.
 	if _, missing := os.Stat(in.BinDir); wish.Bin && missing != nil && !o.dryRun {
@@ -227,11 +232,7 @@ func installer(cmd *cobra.Command, proc *cmdenv.Process) (*install.Options, erro
 		BinDir: filepath.Join(home, ".local", "bin"), UnitDir: filepath.Join(filepath.Dir(config), "systemd", "user"),
 		StateDir: state, ConfigDir: config, RuntimeDir: run, Variables: deciding(proc.Getenv),
 		Run: runProgram, Out: cmd.OutOrStdout(),
-		Stop: func(context.Context) error {
-			defer cmd.SetErr(cmd.ErrOrStderr())
-			cmd.SetErr(io.Discard) // no hint that systemd starts it again: the units go next
-			return daemoncmd.Stop(cmd, proc, control.StopParams{All: true})
-		},
+		Stop: func(context.Context) error { return daemoncmd.StopForNow(cmd, proc) },
 	}, nil
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -76,8 +75,6 @@ func runUninstall(cmd *cobra.Command, proc *cmdenv.Process, o uninstallOptions) 
 	}
 	in.DryRun = o.dryRun
 	in.Stop = func(context.Context) error {
-		defer cmd.SetErr(cmd.ErrOrStderr())
-		cmd.SetErr(io.Discard) // no hint that systemd starts it again: the units go next
 		return daemoncmd.Stop(cmd, proc, control.StopParams{All: true, Uninstall: true})
 	}
 	u := &uninstall{cmd: cmd, proc: proc, o: o, look: look}

@@ -28,7 +28,7 @@ func runWelcome(cmd *cobra.Command, proc *cmdenv.Process) error {
 	next := ""
 	switch {
 	case errors.Is(err, socket.ErrNoDaemon):
-		next, err = welcomeWithout(out, proc)
+		next, err = welcomeWithout(out, proc, err)
 	case err == nil:
 		next = welcomeWith(out, &s)
 	}
@@ -53,20 +53,24 @@ func isConnected(proc *cmdenv.Process) bool {
 	return err == nil && slices.ContainsFunc(plan.Files, (*importer.File).Connected)
 }
 
-// welcomeWithout prints what is the case without a daemon and returns the next step. A
-// configuration file that cannot be read is an error.
-func welcomeWithout(out io.Writer, proc *cmdenv.Process) (next string, err error) {
+// welcomeWithout prints what is the case without a daemon and returns the next step. why is why
+// there is none. A configuration file that cannot be read is an error.
+func welcomeWithout(out io.Writer, proc *cmdenv.Process, why error) (next string, err error) {
 	path, err := cmdenv.ConfigPath("", proc.Getenv)
 	if err != nil {
 		return "", err
 	}
 	cfg, err := config.Load(path)
+	mark, stopped := errors.AsType[*socket.StoppedError](why)
 	switch n := len(cfg.Servers); {
 	case err != nil:
 		return "", err
 	case n == 0:
 		console.Line(out, 0, "Holdline is not set up: no MCP server is configured.")
 		return runSetup, nil
+	case stopped:
+		console.Line(out, 0, "%v. %s configured.", mark, plural.Count(n, "server"))
+		return "holdline start", nil
 	default:
 		console.Line(out, 0, "Holdline is not running. %s configured. It starts with your first agent.",
 			plural.Count(n, "server"))

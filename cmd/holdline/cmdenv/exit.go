@@ -84,6 +84,9 @@ func Prefixed(message string) string {
 	return "holdline: " + message
 }
 
+// StartHint is what to do once the user has stopped Holdline.
+const StartHint = "start it again with: holdline start"
+
 // classify returns the exit code of an error and the hint to print. All commands get their
 // exit codes here.
 func classify(err error) (code int, hint string) {
@@ -102,14 +105,20 @@ func classify(err error) (code int, hint string) {
 	case errors.Is(err, ErrUsage):
 		return ExitUsage, hint
 	case errors.Is(err, socket.ErrNoDaemon):
-		if hint == "" {
+		_, stopped := errors.AsType[*socket.StoppedError](err)
+		switch {
+		case hint != "":
+		case stopped:
+			hint = StartHint
+		default:
 			hint = "it starts with your first agent; or: holdline start"
 		}
 		return ExitNoDaemon, hint
 	case errors.Is(err, ErrLost):
 		return ExitLost, hint
 	case refused && refusal.Code == protocol.RefusedVersion:
-		hint = "the daemon is of another version; stop it with the program that started it: holdline stop"
+		hint = "the daemon is of another version; stop it with the program that started it, holdline stop; " +
+			"then: holdline start"
 	case answered && remote.Fault != nil && remote.Fault.Fault.Code == fault.UnknownMethod:
 		hint = "the daemon is older than this command; start it again: holdline stop && holdline start"
 	}

@@ -12,7 +12,6 @@ import (
 	"holdline/cmd/holdline/attach"
 	"holdline/cmd/holdline/cmdenv"
 	"holdline/cmd/holdline/starter"
-	"holdline/contrib"
 	"holdline/daemon/service"
 	"holdline/daemon/statedir"
 	"holdline/protocol/ownfile"
@@ -32,8 +31,11 @@ const maxLog = 8 << 20
 // at any moment. If onlyWhy is true it is always such an error.
 func prepare(ctx context.Context, proc *cmdenv.Process, paths socket.Paths, onlyWhy bool) error {
 	units := service.FindUnits(proc.Getenv)
-	manageable := (!paths.Explicit() || paths.Start() == units.Socket()) &&
-		units.Running() && units.File(contrib.SystemdSocket) != ""
+	at := units.Socket()
+	if paths.Explicit() {
+		at = paths.Start()
+	}
+	manageable := units.Listens(at)
 	switch {
 	case manageable && (onlyWhy || units.Enabled()):
 		absence := units.Absent(ctx)

@@ -1,15 +1,12 @@
 package daemoncmd
 
 import (
-	"errors"
-
 	"github.com/spf13/cobra"
 
 	"holdline/cmd/holdline/attach"
 	"holdline/cmd/holdline/cmdenv"
 	"holdline/cmd/holdline/console"
 	"holdline/daemon/service"
-	"holdline/proxy"
 )
 
 // NewStartCommand returns the command start. It succeeds if a daemon runs already, so that
@@ -17,11 +14,12 @@ import (
 func NewStartCommand(proc *cmdenv.Process) *cobra.Command {
 	return &cobra.Command{
 		Use:   "start",
-		Short: "Start the daemon as the first agent does, and wait for it",
-		Long: `Start the daemon as the first agent does, and wait until it answers. Where systemd or
-launchd is set up to start it (holdline install), that does. Otherwise it is a process
-of its own, which ends after 30 minutes without an agent; the next agent starts it
-again.
+		Short: "Start the daemon, also after holdline stop, and wait for it",
+		Long: `Start the daemon as the first agent does, and wait until it answers. After "holdline
+stop" this is how agents get it back; systemd listens for it again then, if it did.
+Where systemd or launchd is set up to start it (holdline install), that does. Otherwise
+it is a process of its own, which ends after 30 minutes without an agent; the next
+agent starts it again.
 
 If the daemon runs already, there is nothing to do and the command succeeds.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return startDaemon(cmd, proc) },
@@ -43,12 +41,6 @@ func startDaemon(cmd *cobra.Command, proc *cmdenv.Process) error {
 		}
 	}
 	c, err := attach.Start(cmd, proc)
-	// systemd is to start the daemon and does not listen, for example since the user has
-	// stopped its unit. If the unit cannot be started, the first error says why.
-	if _, managed := errors.AsType[*proxy.ManagedError](err); managed &&
-		service.FindUnits(proc.Getenv).StartSocket(cmd.Context()) == nil {
-		c, err = attach.Start(cmd, proc)
-	}
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -18,7 +19,6 @@ import (
 	"holdline/cmd/holdline/cmdenv"
 	"holdline/cmd/holdline/console"
 	"holdline/cmd/holdline/doctor"
-	"holdline/contrib"
 	"holdline/daemon/place"
 	"holdline/daemon/plural"
 	"holdline/daemon/service"
@@ -40,15 +40,17 @@ func NewStopCommand(proc *cmdenv.Process) *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{
 		Use:   "stop",
-		Short: "Stop the daemon; connected agents do not start it again",
-		Long: `Stop the daemon. The proxy of each connected agent answers pending calls with a
-fault and exits. Background consults continue in their workers; the next daemon
-has their answers. --all also ends workers and consults at once, and kills a daemon
-that does not answer.
+		Short: "Stop the daemon, and keep it stopped until holdline start",
+		Long: `Stop the daemon, and keep it stopped: agents that connect later do not start it
+again, and are told so. "holdline start" starts it; so does the next boot, when an agent
+connects. Commands that need it, such as consult, ask on a terminal, and fail elsewhere.
+systemd stops listening for it, too, until "holdline start".
 
-If no daemon runs, there is nothing to do and the command succeeds. Where systemd
-listens for the daemon, the next agent that connects starts it again; to prevent
-that: systemctl --user stop holdline.socket.`,
+The proxy of each connected agent answers pending calls with a fault and exits.
+Background consults continue in their workers; the next daemon has their answers. --all
+also ends workers and consults at once, and kills a daemon that does not answer.
+
+If no daemon runs, the command succeeds, and none starts later.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return Stop(cmd, proc, control.StopParams{All: all})
 		},
@@ -57,41 +59,66 @@ that: systemctl --user stop holdline.socket.`,
 	return cmd
 }
 
-// Stop ends the daemon. With want.All it also ends the daemon's workers, and kills a daemon that
-// does not answer. It returns when the daemon has ended.
-//
-// There are three cases: a daemon that answers is asked to stop ([requestStop]), one that
-// hangs is killed, if all is to end ([stopHung]), and without a daemon only workers are left to
-// end ([stopAbsent]).
+// Stop ends the daemon, and keeps it stopped. With want.All it also ends the daemon's workers, and kills a daemon
+// that does not answer. It returns when the daemon has ended.
 func Stop(cmd *cobra.Command, proc *cmdenv.Process, want control.StopParams) error {
-	all := want.All
 	paths, err := attach.PathsOf(cmd, proc)
 	if err != nil {
 		return err
 	}
-	dir := filepath.Dir(paths.Start())
 	if err := paths.CheckHome(); err != nil { // also if that daemon hangs, or has left workers
 		return cmdenv.WithHint(err, socket.HomeHint)
 	}
-	if onCall(proc, paths) {
-		return stopAbsent(cmd, proc, all, dir, "Holdline is not running")
-	}
+	absent := onCall(proc, paths)
+	before := paths.Stopped()
 	// The mark comes before the question whether a daemon runs: a proxy may have started one that
 	// has no lock yet. That one finds the mark, and ends.
-	marked := markIfUsed(dir)
-	c, err := connectSoon(cmd, proc, dir)
-	if err != nil && !errors.Is(err, socket.ErrNoDaemon) && marked {
-		// The daemon lives on, so proxies may look for it again.
-		_ = os.Remove(filepath.Join(dir, socket.StoppedFile))
+	fix, why := keepStopped(cmd, proc, paths)
+	lives := func() { // the daemon lives on, so proxies may look for it again
+		if before == nil {
+			letStart(cmd, proc, paths)
+		}
 	}
+	if absent {
+		err = stopAbsent(cmd, proc, want.All, filepath.Dir(paths.Start()), "Holdline is not running")
+	} else {
+		err = stopAny(cmd, proc, want, filepath.Dir(paths.Start()), lives)
+	}
+	_, inUse := errors.AsType[*place.InUseError](err)
+	_, unread := errors.AsType[*place.LockFileError](err)
+	if inUse || unread || errors.Is(err, statedir.ErrLocked) { // a daemon may live on
+		lives()
+	}
+	if err != nil {
+		return err
+	}
+	switch {
+	case want.Uninstall: // what is left cannot start it, and who installs it again wants it
+	case why != nil:
+		console.Line(cmd.ErrOrStderr(), 2, "an agent may start it again: %v; to prevent that: %s", why, fix)
+	default:
+		console.Line(cmd.ErrOrStderr(), 2, "it stays stopped until: holdline start")
+	}
+	return nil
+}
+
+// stopAny ends the daemon that holds the runtime directory dir, if there is one.
+//
+// There are three cases: a daemon that answers is asked to stop ([requestStop]), one that
+// hangs is killed, if all is to end ([stopHung]), and without a daemon only workers are left to
+// end ([stopAbsent]). It calls lives if the daemon goes on.
+func stopAny(cmd *cobra.Command, proc *cmdenv.Process, want control.StopParams, dir string, lives func()) error {
+	all := want.All
+	c, err := connectSoon(cmd, proc, dir)
 	// A daemon that hangs is killed with --all only.
 	h, hangs := errors.AsType[*attach.HungError](err)
 	switch {
 	case errors.Is(err, socket.ErrNoDaemon):
 		return stopAbsent(cmd, proc, all, dir, "Holdline is not running")
 	case hangs && all:
-		return stopHung(cmd, proc, h.Dir)
+		return stopHung(cmd, proc, h.Dir, lives)
 	case err != nil:
+		lives()
 		return err
 	}
 	limit := stopWait
@@ -116,24 +143,60 @@ func Stop(cmd *cobra.Command, proc *cmdenv.Process, want control.StopParams) err
 	}
 	// A daemon may answer the greeting and hang after that.
 	if all && errors.Is(err, context.DeadlineExceeded) {
-		return stopHung(cmd, proc, dir)
+		return stopHung(cmd, proc, dir, lives)
 	}
 	return err
 }
 
-// maxRequests bounds how many connections a stop makes to daemons that hand over to another program.
-const maxRequests = 5
+// StopForNow does what [Stop] does with all, for a command that has started the daemon itself: afterwards agents may
+// start it again, unless the user had stopped it before. It prints nothing to stderr.
+func StopForNow(cmd *cobra.Command, proc *cmdenv.Process) error {
+	paths, err := attach.PathsOf(cmd, proc)
+	if err != nil {
+		return err
+	}
+	before, errs := paths.Stopped(), cmd.ErrOrStderr()
+	cmd.SetErr(io.Discard)
+	err = Stop(cmd, proc, control.StopParams{All: true})
+	cmd.SetErr(errs)
+	if before == nil {
+		letStart(cmd, proc, paths)
+	}
+	return err
+}
 
-// markIfUsed writes the mark that the daemon was stopped into the runtime directory dir, if a daemon was ever
-// started there, and reports whether it did.
-func markIfUsed(dir string) bool {
-	for _, name := range []string{socket.LockFile, socket.StartLock} {
-		if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
-			return place.MarkStopped(dir) == nil // a daemon that answers writes it, too, and says why it cannot
+// keepStopped writes the mark that the user has stopped the daemon, and has systemd listen no more. why is not nil if
+// an agent may start the daemon all the same, which fix prevents. The daemon that answers writes the mark, too, and
+// says why it cannot.
+func keepStopped(cmd *cobra.Command, proc *cmdenv.Process, paths socket.Paths) (fix string, why error) {
+	fix, why = "holdline stop", mark(paths)
+	if units := service.FindUnits(proc.Getenv); units.Listens(paths.Start()) {
+		if err := units.StopSocket(cmd.Context()); err != nil {
+			return "systemctl --user stop holdline.socket", err
 		}
 	}
-	return false
+	return fix, why
 }
+
+// letStart is [attach.LetStart] with a warning in place of an error.
+func letStart(cmd *cobra.Command, proc *cmdenv.Process, paths socket.Paths) {
+	if _, err := attach.LetStart(cmd.Context(), proc, paths); err != nil {
+		console.Warn(cmd, "%v", err)
+	}
+}
+
+// mark writes the mark that the user has stopped the daemon. Where no daemon could start it writes none.
+func mark(paths socket.Paths) error {
+	dir, err := socket.OpenDir(paths.Start())
+	if err != nil {
+		return nil // no daemon starts there, either
+	}
+	defer dir.Close()
+	return place.MarkStopped(dir.Path())
+}
+
+// maxRequests bounds how many connections a stop makes to daemons that hand over to another program.
+const maxRequests = 5
 
 // connectSoon connects to the daemon as [attach.Connect] does. A daemon that holds the lock of
 // its runtime directory dir and does not listen is starting or ending: connectSoon waits until
@@ -169,7 +232,7 @@ func isEnding(err error) bool {
 // connection decides.
 func onCall(proc *cmdenv.Process, paths socket.Paths) bool {
 	units := service.FindUnits(proc.Getenv)
-	if paths.Start() != units.Socket() || !units.Running() || units.File(contrib.SystemdSocket) == "" {
+	if !units.Listens(paths.Start()) {
 		return false
 	}
 	state, err := cmdenv.StateDir(proc.Getenv)
@@ -240,10 +303,6 @@ func requestStop(
 	console.Lines(cmd.OutOrStdout(), stopWords(&answer))
 	if _, inUse := errors.AsType[*place.InUseError](err); err != nil && !inUse && !errors.Is(err, statedir.ErrLocked) {
 		return err // else another daemon was started meanwhile, which has what is left
-	}
-	if c.Daemon.Managed == service.Systemd {
-		console.Line(cmd.ErrOrStderr(), 2, "systemd starts it again when an agent connects; "+
-			"to prevent that: systemctl --user stop holdline.socket")
 	}
 	return nil
 }
@@ -327,8 +386,8 @@ func stopWords(a *control.StopAnswer) string {
 
 // stopHung kills a daemon that does not answer, and ends its workers. dir is its runtime
 // directory. Its lock there names the process to kill, by its pid and its start time: so the
-// signal cannot reach another process that has got the same pid.
-func stopHung(cmd *cobra.Command, proc *cmdenv.Process, dir string) error {
+// signal cannot reach another process that has got the same pid. If the daemon cannot be killed, it calls lives.
+func stopHung(cmd *cobra.Command, proc *cmdenv.Process, dir string, lives func()) error {
 	path := filepath.Join(dir, socket.LockFile)
 	pid, start, err := statedir.Holder(path)
 	if err != nil {
@@ -339,6 +398,9 @@ func stopHung(cmd *cobra.Command, proc *cmdenv.Process, dir string) error {
 	if err := place.MarkStopped(dir); err != nil {
 		return fmt.Errorf("proxies would start a daemon again: %w", err)
 	}
+	if units := service.FindUnits(proc.Getenv); units.Listens(filepath.Join(dir, filepath.Base(units.Socket()))) {
+		_ = units.GiveUp(cmd.Context()) // it fails for a daemon that is not the unit's
+	}
 	// Only a process that still holds the lock is the daemon.
 	lock, err := statedir.TryLock(path)
 	switch {
@@ -348,8 +410,7 @@ func stopHung(cmd *cobra.Command, proc *cmdenv.Process, dir string) error {
 		err = process.Signal(process.Proc{PID: pid, Start: start}, syscall.SIGKILL)
 	}
 	if err != nil {
-		// The daemon lives on, so proxies may look for it again.
-		_ = os.Remove(filepath.Join(dir, socket.StoppedFile))
+		lives()
 		return fmt.Errorf("the daemon does not answer, and process %d, which its lock names, cannot be killed: %w",
 			pid, err)
 	}

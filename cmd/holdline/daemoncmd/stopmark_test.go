@@ -35,7 +35,7 @@ func TestStop_MarkIsThereBeforeDaemonIsAsked(t *testing.T) {
 		if err != nil {
 			return
 		}
-		marked <- socket.IsStopped(dir)
+		marked <- socket.ReadStop(dir) != nil
 		_, _ = conn.Write([]byte("no daemon\n"))
 		_ = conn.Close()
 	}()
@@ -50,7 +50,7 @@ func TestStop_MarkIsThereBeforeDaemonIsAsked(t *testing.T) {
 	if !<-marked {
 		t.Error("the daemon was asked before the mark was there")
 	}
-	if socket.IsStopped(dir) {
+	if socket.ReadStop(dir) != nil {
 		t.Error("the stop failed, and its mark is left")
 	}
 }

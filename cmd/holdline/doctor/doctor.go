@@ -279,6 +279,9 @@ func noDaemon(o Options, err error) Finding {
 		return f.with(Problem, fmt.Sprintf("no daemon runs, and daemon %d at %s uses the state directory", other, at),
 			"no other daemon can start with that", fmt.Sprintf("holdline stop --socket %s; "+
 				"or use that daemon: %s=%s; or set XDG_STATE_HOME to another directory", at, socket.Env, at))
+	case o.Paths.Stopped() != nil:
+		return f.with(Note, o.Paths.Stopped().Error()+", until holdline start",
+			"agents get no tools from it", "holdline start")
 	case o.Units.Enabled() && o.Units.Running():
 		return f.with(Note, "no daemon runs",
 			"systemd is to start it, and does not listen", "see the findings about systemd")
@@ -357,7 +360,7 @@ func noWelcome(f Finding, path string, err error) Finding {
 		why = refusal.Message
 	}
 	return f.with(Problem, fmt.Sprintf("%s: %v", path, err), why,
-		"holdline stop, with the binary that the daemon was started from; or kill it")
+		"holdline stop, with the binary that the daemon was started from, then holdline start; or kill it")
 }
 
 // compareVersions compares the versions of this program, the daemon and the proxies. Different
@@ -368,7 +371,7 @@ func compareVersions(daemon string, sessions []control.Session) Finding {
 	if daemon != cmdenv.Version {
 		return f.with(Note, fmt.Sprintf("this command is %s, the daemon %s", cmdenv.Version, daemon),
 			"the daemon was started from another binary",
-			"holdline upgrade, if its binary was replaced; else holdline stop, and the next agent starts this one")
+			"holdline upgrade, if its binary was replaced; else holdline stop && holdline start")
 	}
 	// Proxies get no new program while they run, so after an upgrade old ones are usual.
 	var older []string

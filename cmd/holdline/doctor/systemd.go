@@ -32,7 +32,7 @@ func checkSystemd(ctx context.Context, o Options) []Finding {
 	if err != nil {
 		found = append(found, Finding{Check: "systemd state"}.with(Problem, err.Error(),
 			"how the units are is not known", "systemctl --user status holdline.socket"))
-	} else if f := checkUnitStates(o.Units.Enabled(), listening, serving); f.State != OK {
+	} else if f := checkUnitStates(o.Units.Enabled() && o.Paths.Stopped() == nil, listening, serving); f.State != OK {
 		found = append(found, f)
 	}
 	if o.Units.Enabled() {

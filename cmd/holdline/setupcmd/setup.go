@@ -73,6 +73,8 @@ have their old bytes again. A server stays with its client if it does not start,
 or if it needs a login; one that does not work in step 5 goes back there, and the
 others stay moved. --skip leaves more of them there.
 
+If you have stopped the daemon with holdline stop, agents start it again from then on.
+
 --undo takes back what setup did, later, as import --undo does. The PATH stays
 captured.
 
@@ -203,15 +205,22 @@ func (s *setup) run() error {
 				len(command.SearchDirs(s.answer.Path)))
 		}
 	}
+	nothing := plan.Empty() && s.answer.Path == ""
 	switch {
-	case plan.Empty() && s.answer.Path == "":
-		return s.finish("Nothing to do: " + s.unchanged())
-	case s.o.dryRun:
+	case s.o.dryRun && !nothing:
 		return s.finish("Nothing was changed. To do this: holdline setup")
-	case !s.o.yes:
+	case !s.o.yes && !nothing:
 		if err := s.ask(); err != nil {
 			return s.declined(err)
 		}
+	}
+	if !s.o.dryRun {
+		if err := attach.LiftStop(s.cmd, s.proc); err != nil {
+			return err
+		}
+	}
+	if nothing {
+		return s.finish("Nothing to do: " + s.unchanged())
 	}
 	if err := s.carryOut(); err != nil {
 		return err

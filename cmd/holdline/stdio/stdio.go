@@ -131,9 +131,16 @@ func Run(args []string, proc *cmdenv.Process, whole Whole) int {
 	var at string // where the daemon was found last; the proxy makes one dial at a time
 	start := starter.New(paths, env, whole.Path)
 	po := proxy.Options{
-		Stopped: func() bool {
+		Stopped: func() string {
 			start.Want()
-			return at != "" && socket.IsStopped(filepath.Dir(at))
+			mark := paths.Stopped()
+			if mark == nil && at != "" && o.guest == "" {
+				mark = socket.ReadStop(filepath.Dir(at))
+			}
+			if mark == nil {
+				return ""
+			}
+			return mark.Words()
 		},
 		In: in, Out: out, Err: stderr, Greeting: greet(o, paths.State()),
 		Drain: o.drain, ReconnectTimeout: o.reconnect,

@@ -164,7 +164,10 @@ func (f *feed) consult(method, id string) (a control.ConsultAnswer, err error) {
 // there was one.
 func explain(err error, was bool) (what, help string) {
 	refusal, refused := errors.AsType[*protocol.Refusal](err)
+	_, stopped := errors.AsType[*socket.StoppedError](err)
 	switch {
+	case stopped:
+		return "Holdline was stopped.", "Start it again: holdline start"
 	case refused && refusal.Code == protocol.RefusedVersion:
 		return "The daemon does not talk to this version of Holdline: " + refusal.Message + ".",
 			"Replace it: holdline upgrade"
