@@ -152,6 +152,57 @@ func TestEditWithoutTerminal_Refused(t *testing.T) {
 	}
 }
 
+// TestConfigEdit checks that an editor gets a copy, that only a right one replaces the file, and that an editor which is
+// not there has written nothing.
+func TestConfigEdit(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	p.configure(map[string]any{"tools": map[string]any{"command": "tools"}})
+	path := filepath.Join(p.dir, "home/.config/holdline/config.json")
+	edit := func(script, answer string, env ...string) (said string, ok bool) {
+		t.Helper()
+		cmd, errs := p.editAt(script, "config", "edit")
+		tty, screen := ttytest.Open(t)
+		cmd.Stdin, cmd.Stdout, cmd.Env = tty, tty, append(cmd.Env, env...)
+		if _, err := screen.WriteString(answer); err != nil {
+			t.Fatal(err)
+		}
+		err := cmd.Run()
+		words, rerr := os.ReadFile(errs.Name())
+		if rerr != nil {
+			t.Fatal(rerr)
+		}
+		return string(words), err == nil
+	}
+	if said, ok := edit("", "", "EDITOR=/nonexistent --wait"); ok || strings.Contains(said, "what you have written") ||
+		!strings.HasPrefix(said, "holdline: the editor /nonexistent was not found") || !strings.Contains(said, "EDITOR=nano") {
+		t.Errorf("no editor: %s", said)
+	}
+	command := func() string {
+		t.Helper()
+		return strings.TrimSpace(p.must("config", "get", "mcpServers.tools.command"))
+	}
+	if said, ok := edit(`sed -i 's/: *"tools"/: "other"/' "$1"`, ""); !ok || command() != "other" {
+		t.Errorf("edited: %s, the command is %s", said, command())
+	}
+	before, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if said, ok := edit("true", ""); !ok {
+		t.Errorf("no change: %s", said)
+	}
+	said, ok := edit(`sed -i s/command/comand/ "$1"`, "n\n")
+	for _, want := range []string{"did you mean command?", "is as it was", "hint: what you have written is in "} {
+		if ok || !strings.Contains(said, want) {
+			t.Errorf("a mistake: %s, want %q", said, want)
+		}
+	}
+	if after, err := os.ReadFile(path); err != nil || !bytes.Equal(after, before) {
+		t.Errorf("a mistake replaces the file: %s%v", after, err)
+	}
+}
+
 // TestServersEdit checks that the user edits the entry of one server alone, and that the rest of the file stays as it is,
 // to the byte; that mistakes are named and what was written then is kept; and that a running daemon reads the file.
 func TestServersEdit(t *testing.T) {
