@@ -85,6 +85,7 @@ type Greeting struct {
 	Store    string  `json:"store,omitempty"`    // of the records that the session knows
 	Next     int64   `json:"next,omitempty"`     // with Resume: the number of the first live line
 	Pending  []int64 `json:"pending,omitempty"`  // with Resume: requests that still want an answer
+	AgeMS    int64   `json:"age_ms,omitempty"`   // with Resume: of the session; for people
 	Identity string  `json:"identity,omitempty"` // that the client claims
 	Token    string  `json:"token,omitempty"`    // proves the identity, if the configuration demands that
 	Project  string  `json:"project,omitempty"`  // key

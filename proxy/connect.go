@@ -457,7 +457,7 @@ func (p *proxy) greet(conn net.Conn, last *link) (*link, error) {
 	l.lines.AtOnce = true   // what says nothing else than a long line is no daemon
 	l.lines.DropTail = true // a daemon that died while it wrote leaves half a line
 	if last != nil {
-		g.Resume = true
+		g.Resume, g.AgeMS = true, time.Since(p.begun).Milliseconds()
 		g.Next, g.Pending, l.replays = p.store.recall()
 		g.Replays = len(l.replays)
 		g.Store = last.storeFor(g.Pending)

@@ -55,7 +55,7 @@ func TestResume(t *testing.T) {
 
 		d, g := r.accept()
 		if !g.Resume || g.Store != "st1" || g.Next != 14 || !slices.Equal(g.Pending, []int64{8, 10}) ||
-			g.Session != testSession {
+			g.Session != testSession || g.AgeMS < 1000 {
 			t.Errorf("greeting %+v", g)
 		}
 		d.send(strings.Replace(welcomeLine, `"resumed":false`, `"resumed":true`, 1))

@@ -157,6 +157,7 @@ type proxy struct {
 
 	noFiles bool // the daemon's files cannot be opened; for readDaemon, and for connect in between
 
+	begun   time.Time // when its client started it
 	drainBy time.Time // zero until the client's end was seen by a talk
 }
 
@@ -170,6 +171,7 @@ func Run(ctx context.Context, o Options) int {
 	}
 	p := &proxy{
 		o:     o,
+		begun: time.Now(),
 		log:   o.Log,
 		store: newStore(o.memory, o.sinceBoot),
 		out:   &output{w: o.Out, failed: make(chan struct{})},

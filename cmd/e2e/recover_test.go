@@ -134,10 +134,12 @@ func TestDaemonKilled(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).login()
 	a := p.agent().shake()
+	connected := time.Now()
 	id := a.call("consult", p.slow(2.5))
 	p.untilSteps(1)
-	pid := p.pid(0)
+	pid, age := p.pid(0), int64(0)
 	for range 2 {
+		age = time.Since(connected).Milliseconds()
 		begin := time.Now()
 		kill9(t, pid)
 		x := a.ask("tools/call", map[string]any{"name": "health_snapshot"})
@@ -147,6 +149,9 @@ func TestDaemonKilled(t *testing.T) {
 			t.Errorf("after %v: %s", took, x.raw)
 		}
 		pid = p.pid(pid)
+	}
+	if s := p.status().Sessions; len(s) != 1 || s[0].SinceMS < age {
+		t.Errorf("the sessions are %+v, want one that was %d ms old before the last kill", s, age)
 	}
 	x := a.wait(id)
 	if x.Error != nil || x.Result.IsError || !strings.Contains(x.text(), "the one answer") {

@@ -133,7 +133,8 @@ const (
 func newSession(srv *Server, l *link.Link) *session {
 	g := &l.Greeting
 	one := &session{
-		srv: srv, anonymous: l.Anonymous, guest: l.Guest, since: time.Now(), cur: l, peer: l.Peer,
+		srv: srv, anonymous: l.Anonymous, guest: l.Guest, cur: l, peer: l.Peer,
+		since:   time.Now().Add(-time.Duration(max(g.AgeMS, 0)) * time.Millisecond),
 		version: profile.Clip(g.Version),
 		quiet:   make(chan struct{}, 1), turn: make(chan struct{}, 1), came: make(chan struct{}),
 		claims: make(chan *link.Link), over: make(chan struct{}), cut: make(chan struct{}, 1),

@@ -49,7 +49,7 @@ func checkClients(o Options) []Finding {
 		case (c.Why != "" || c.Project != "") && !c.Connected() && len(own) == 0:
 			continue
 		case len(own) > 0:
-			f = f.with(Note, c.Path+" starts servers of its own: "+strings.Join(own, ", "),
+			f = f.with(Note, "servers of its own: "+strings.Join(own, ", ")+", in "+c.Path,
 				"each of its agents runs a copy of them, which ends with the agent", fix)
 		case !c.Connected():
 			f = f.with(Note, c.Path+" has no entry that starts holdline",

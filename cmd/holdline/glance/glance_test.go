@@ -46,7 +46,7 @@ func TestEstimate(t *testing.T) {
 		"two agents": {
 			func(*control.StatusAnswer) {},
 			Saving{Agents: 2, Servers: 3, Processes: 17, Without: 12, Bytes: 120e6},
-			"2 agents × 3 servers: 120 MB saved",
+			"2 agents, 3 servers: 120 MB saved",
 		},
 		"large servers": {
 			func(s *control.StatusAnswer) {
@@ -56,7 +56,7 @@ func TestEstimate(t *testing.T) {
 				s.Workers[0].OSProcesses, s.Workers[1].OSProcesses = 20, 20
 			},
 			Saving{Agents: 2, Servers: 3, Processes: 53, Without: 84, Bytes: 120e6},
-			"2 agents × 3 servers: 53 processes instead of 84, 120 MB saved",
+			"2 agents, 3 servers: 53 processes instead of 84, 120 MB saved",
 		},
 		"large servers whose memory is shared in any case": {
 			func(s *control.StatusAnswer) {
@@ -66,7 +66,7 @@ func TestEstimate(t *testing.T) {
 				s.Workers[0].OSProcesses, s.Workers[1].OSProcesses = 20, 20
 			},
 			Saving{Agents: 2, Servers: 3, Processes: 53, Without: 84, Bytes: -38e6},
-			"2 agents × 3 servers: 53 processes instead of 84",
+			"2 agents, 3 servers: 53 processes instead of 84",
 		},
 		"an agent whose proxy is gone": {
 			func(s *control.StatusAnswer) { s.Sessions[0].State = "detached" },

@@ -87,7 +87,7 @@ func (v Saving) String() string {
 	default:
 		return ""
 	}
-	return fmt.Sprintf("%s × %s: %s", plural.Count(v.Agents, "agent"), plural.Count(v.Servers, "server"), what)
+	return fmt.Sprintf("%s, %s: %s", plural.Count(v.Agents, "agent"), plural.Count(v.Servers, "server"), what)
 }
 
 // Bytes returns a size for people.
