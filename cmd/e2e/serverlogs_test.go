@@ -3,6 +3,7 @@ package e2e
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -85,9 +86,9 @@ func TestLogsOfAllServers(t *testing.T) {
 			return strings.Count(out, first) == 1 && strings.Count(out, second) == 1
 		})
 	}
+	followedLine := func(line string) bool { return regexp.MustCompile(`(?m)^` + line + `$`).MatchString(out.String()) }
 	waitFor(t, "both in the log that is followed", func() bool {
-		return strings.Contains(out.String(), "one    | toolserver: of one\n") &&
-			strings.Contains(out.String(), "second | toolserver: of two\n")
+		return followedLine(`one +\| toolserver: of one`) && followedLine(`second \| toolserver: of two`)
 	})
 	_ = followed.Process.Signal(os.Interrupt)
 	if err := followed.Wait(); err != nil {

@@ -268,10 +268,7 @@ func (p *logPrinter) printTogether(logs []control.ServerLog) error {
 		}
 		whole := strings.Count(l.Text, "\n")
 		text := string(p.fresh(&l))
-		if text == "" {
-			continue
-		}
-		p.width = max(p.width, len(name))
+		p.width = max(p.width, len(name)) // also of those that have written nothing yet
 		var at int64
 		number, times := whole-strings.Count(text, "\n"), l.Times
 		for one := range strings.Lines(text) {
