@@ -321,8 +321,8 @@ func ParseGreeting(line []byte) (Greeting, error) {
 // greetingKeys are those of a [Greeting]: two readers could take a key that stands twice, or in
 // another case, for either value.
 var greetingKeys = jsonrpc.Keys{Known: []string{
-	"holdline", "role", "session", "resume", "store", "next", "pending", "identity", "token", "project", "cwd", "named",
-	"server", "view", "state", "version", "files", "numbers", "kept", "replays", "logins",
+	"holdline", "role", "session", "resume", "store", "next", "pending", "age_ms", "identity", "token", "project", "cwd",
+	"named", "server", "view", "state", "version", "files", "numbers", "kept", "replays", "logins",
 }}
 
 // ErrNoWelcome is wrapped by the error of [ParseWelcome] for a line that is no daemon's.
