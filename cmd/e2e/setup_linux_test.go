@@ -106,7 +106,7 @@ func TestSetup_AsksOnATerminal(t *testing.T) {
 		code         int
 	}{
 		{"n\n", "Nothing was changed.", exitFailure},
-		{"\n", "Done: 1 server moved, 3 files written; all 3 entries work as their clients start them.", exitOK},
+		{"\n", "Done: 1 server moved, 3 files written; all 3 entries that start holdline work.", exitOK},
 	} {
 		cmd := p.command("--color", "never", "setup")
 		got := onTerminal(t, cmd, "y\n", "Do this?", func(screen *os.File) { // the y comes too early

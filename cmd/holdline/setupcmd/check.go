@@ -65,7 +65,7 @@ type failedError struct {
 
 // Error counts the entries. What is wrong with each is printed above.
 func (f *failedError) Error() string {
-	return fmt.Sprintf("%d of %d entries do not work as their clients start them", f.failed, f.of)
+	return fmt.Sprintf("%d of %d entries that start holdline do not work", f.failed, f.of)
 }
 
 // checkEntries starts each entry as its client does, in the project that it is for or else in

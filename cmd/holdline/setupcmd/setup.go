@@ -499,7 +499,7 @@ func (s *setup) finish(text string) error {
 		case entries == 1:
 			works = "its entry works"
 		case entries > 1:
-			works = fmt.Sprintf("all %d entries work as their clients start them", entries)
+			works = fmt.Sprintf("all %d entries that start holdline work", entries)
 		}
 		console.Line(out, 6, "%s", console.Good.Paint(fmt.Sprintf("Done: %s moved, %s written; %s.",
 			plural.Count(len(s.answer.Servers), "server"), plural.Count(len(done.Files), "file"), works)))
