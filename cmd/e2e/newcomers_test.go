@@ -14,7 +14,7 @@ func TestAgentsComeWhileUnusedStartEnds_ServerStarted(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	// The first process lasts until its input has ended, and a while longer: nothing else ends it at once.
-	script := `trap '' TERM HUP INT; if mkdir "$0.first" 2>/dev/null; then cat >"$0.input"; sleep 0.5; exit 1; fi; exec "$@"`
+	script := `trap '' TERM HUP INT; if mkdir "$0.first" 2>/dev/null; then cat >"$0.input"; touch "$0.unused"; sleep 2; exit 1; fi; exec "$@"`
 	p.configure(map[string]any{"tools": map[string]any{
 		"command":  "/bin/sh",
 		"args":     []string{"-c", script, p.latch("start"), filepath.Join(programs, "toolserver"), "-ledger", p.effects()},
@@ -25,6 +25,7 @@ func TestAgentsComeWhileUnusedStartEnds_ServerStarted(t *testing.T) {
 	waitFor(t, "the first process", func() bool { return exists(p.latch("start") + ".input") })
 	first.die()
 	p.until("nobody is there", func(s control.StatusAnswer) bool { return len(s.Sessions) == 0 })
+	waitFor(t, "the end of the unused start", func() bool { return exists(p.latch("start") + ".unused") })
 	a, b := p.agent(), p.agent()
 	a.shake()
 	b.shake()
