@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"holdline/protocol/control"
 	"holdline/protocol/mcp"
 )
 
@@ -92,6 +93,9 @@ func TestClientOfEachRevisionWithServerOfEach_WhatTheRevisionsKnowWorks(t *testi
 	for _, revision := range revisions {
 		c := &eraClient{agent: p.agent("--identity", revision), revision: revision}
 		c.begins()
+		p.until("all servers serve", func(s control.StatusAnswer) bool { // a busy machine starts them slowly
+			return !slices.ContainsFunc(s.Servers, func(one control.Server) bool { return one.State != "ready" })
+		})
 		clients.Go(func() {
 			for _, server := range revisions {
 				for _, transport := range []string{"pipe", "kept", "bare"} {

@@ -190,7 +190,12 @@ func (d *Draft) run() error {
 		"/bin/sh", "-c", fmt.Sprintf(script, d.editor), d.editor, d.dir, d.file)
 	run.Stdin, run.Stdout, run.Stderr = d.proc.Stdin, d.proc.Stdout, d.proc.Stderr
 	ended := make(chan error, 1)
-	go func() { ended <- run.Run() }() // ends with the editor, or with this process
+	err := run.Start()
+	if err == nil {
+		go func() { ended <- run.Wait() }() // ends with the editor, or with this process
+	} else {
+		ended <- err
+	}
 	select {
 	case <-d.signal:
 		return errKilled

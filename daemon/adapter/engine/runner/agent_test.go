@@ -552,7 +552,7 @@ func TestAgentEnds(t *testing.T) {
 		Grace: 200 * time.Millisecond, CancelGrace: 200 * time.Millisecond, Stall: time.Minute, Introduce: time.Minute,
 	}
 	hangs := acptest.Prompt("x", acptest.Step{Say: "so far"}, acptest.Step{Hang: true})
-	late := map[string]any{"prompt": hangs, "timeout_ms": 1000, "ladder": quick}
+	late := map[string]any{"prompt": hangs, "timeout_ms": 4000, "ladder": quick}
 	out, _ := a.run(engine.Agent{}, late)
 	if out.Fault != nil || !out.Partial || !strings.Contains(out.Answer, "answer to: The time for this task is up.") {
 		t.Errorf("deadline: %+v, %v", out, out.Fault)
