@@ -36,6 +36,24 @@ func (p *place) editAt(script string, args ...string) (cmd *exec.Cmd, errs *os.F
 	return cmd, errs
 }
 
+// editWith runs a command with an editor at a terminal, at which the user types answer, and variables on top of the
+// place's. It returns what the command says on stderr, and whether it succeeds.
+func (p *place) editWith(script, answer string, env []string, args ...string) (said string, ok bool) {
+	p.t.Helper()
+	cmd, errs := p.editAt(script, args...)
+	tty, screen := ttytest.Open(p.t.(*testing.T))
+	cmd.Stdin, cmd.Stdout, cmd.Env = tty, tty, append(cmd.Env, env...)
+	if _, err := screen.WriteString(answer); err != nil {
+		p.t.Fatal(err)
+	}
+	err := cmd.Run()
+	words, rerr := os.ReadFile(errs.Name())
+	if rerr != nil {
+		p.t.Fatal(rerr)
+	}
+	return string(words), err == nil
+}
+
 // copies returns the copies of the file that was edited, and their directories.
 func (p *place) copies() []string {
 	p.t.Helper()
@@ -161,18 +179,7 @@ func TestConfigEdit(t *testing.T) {
 	path := filepath.Join(p.dir, "home/.config/holdline/config.json")
 	edit := func(script, answer string, env ...string) (said string, ok bool) {
 		t.Helper()
-		cmd, errs := p.editAt(script, "config", "edit")
-		tty, screen := ttytest.Open(t)
-		cmd.Stdin, cmd.Stdout, cmd.Env = tty, tty, append(cmd.Env, env...)
-		if _, err := screen.WriteString(answer); err != nil {
-			t.Fatal(err)
-		}
-		err := cmd.Run()
-		words, rerr := os.ReadFile(errs.Name())
-		if rerr != nil {
-			t.Fatal(rerr)
-		}
-		return string(words), err == nil
+		return p.editWith(script, answer, env, "config", "edit")
 	}
 	if said, ok := edit("", "", "EDITOR=/nonexistent --wait"); ok || strings.Contains(said, "what you have written") ||
 		!strings.HasPrefix(said, "holdline: the editor /nonexistent was not found") || !strings.Contains(said, "EDITOR=nano") {
@@ -227,18 +234,7 @@ func TestServersEdit(t *testing.T) {
 	}
 	edit := func(script, answer string, args ...string) (said string, ok bool) {
 		t.Helper()
-		cmd, errs := p.editAt(script, args...)
-		tty, screen := ttytest.Open(t)
-		cmd.Stdin, cmd.Stdout = tty, tty
-		if _, err := screen.WriteString(answer); err != nil {
-			t.Fatal(err)
-		}
-		err := cmd.Run()
-		words, rerr := os.ReadFile(errs.Name())
-		if rerr != nil {
-			t.Fatal(rerr)
-		}
-		return string(words), err == nil
+		return p.editWith(script, answer, nil, args...)
 	}
 	saw := filepath.Join(p.dir, "saw")
 	if said, ok := edit(`cp "$1" `+saw+`; sed -i s/second/other/ "$1"`, "", "servers", "edit", "second"); !ok {

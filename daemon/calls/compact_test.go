@@ -28,6 +28,19 @@ func journal(tb testing.TB, path string) (*Journal, []Record) {
 	return j, records
 }
 
+// wantRecords checks the records of the journal at path: the write of each, and what of says of it. what names both.
+func wantRecords(t *testing.T, path, what string, of func(*Record) int64, want string) {
+	t.Helper()
+	_, records, err := reopen(path)
+	var got strings.Builder
+	for i := range records {
+		fmt.Fprintf(&got, "%d:%d ", records[i].Write, of(&records[i]))
+	}
+	if err != nil || got.String() != want {
+		t.Errorf("%s are %q, %v, want %q", what, got.String(), err, want)
+	}
+}
+
 // reopen opens a journal and reads its records. Of two records with one id it returns the
 // later.
 func reopen(path string) (*Journal, []Record, error) {

@@ -1,9 +1,7 @@
 package calls
 
 import (
-	"fmt"
 	"path/filepath"
-	"strings"
 	"testing"
 )
 
@@ -22,14 +20,7 @@ func TestDeadlineMoved(t *testing.T) {
 	}
 	want := func(when, want string) {
 		t.Helper()
-		_, records, err := reopen(path)
-		var got strings.Builder
-		for _, r := range records {
-			fmt.Fprintf(&got, "%d:%d ", r.Write, r.DeadlineBootMS)
-		}
-		if err != nil || got.String() != want {
-			t.Errorf("%s: write and deadline are %q, %v, want %q", when, got.String(), err, want)
-		}
+		wantRecords(t, path, when+": write and deadline", func(r *Record) int64 { return r.DeadlineBootMS }, want)
 	}
 	put(1, 100)
 	put(2, 200)

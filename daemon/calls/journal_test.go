@@ -3,13 +3,11 @@ package calls
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"math"
 	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
-	"strings"
 	"syscall"
 	"testing"
 )
@@ -185,14 +183,7 @@ func TestChanged(t *testing.T) {
 	}
 	want := func(when, want string) {
 		t.Helper()
-		_, records, err := reopen(path)
-		var got strings.Builder
-		for _, r := range records {
-			fmt.Fprintf(&got, "%d:%d ", r.Write, r.Changed)
-		}
-		if err != nil || got.String() != want {
-			t.Errorf("%s: write and change are %q, %v, want %q", when, got.String(), err, want)
-		}
+		wantRecords(t, path, when+": write and change", func(r *Record) int64 { return r.Changed }, want)
 	}
 	put(KindSubscribe, 1)
 	put(KindListen, 2)

@@ -11,6 +11,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"holdline/protocol/ownfile"
 )
 
 // ErrNoDaemon is wrapped by [Paths.Dial] if no daemon listens at any path.
@@ -68,8 +70,8 @@ func refused(err error) bool {
 // named the path: a full backlog there would look like a busy daemon.
 func (p Paths) dial(ctx context.Context, path string) (*net.UnixConn, error) {
 	if dir := filepath.Dir(path); !p.Explicit() {
-		if info, err := os.Lstat(dir); err == nil && owner(info) != p.uid && owner(info) > 0 {
-			return nil, fmt.Errorf("the socket's directory %s cannot be used: %w (%d)", dir, ErrOtherUser, owner(info))
+		if info, err := os.Lstat(dir); err == nil && ownfile.Owner(info) != p.uid && ownfile.Owner(info) > 0 {
+			return nil, fmt.Errorf("the socket's directory %s cannot be used: %w (%d)", dir, ErrOtherUser, ownfile.Owner(info))
 		}
 	}
 	var d net.Dialer

@@ -8,6 +8,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"holdline/protocol/ownfile"
 )
 
 // Dir is the directory that holds the socket, opened and checked.
@@ -52,7 +54,7 @@ func (d *Dir) check() error {
 	if err != nil {
 		return fmt.Errorf("socket directory: %w", err)
 	}
-	uid, perm := owner(info), info.Mode().Perm()
+	uid, perm := ownfile.Owner(info), info.Mode().Perm()
 	switch {
 	case uid != os.Geteuid():
 		return fmt.Errorf("the socket's directory %s belongs to user %d, not to you: "+

@@ -166,7 +166,7 @@ func (p Paths) Earlier() (path string, err error) {
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("the daemon before served at %s, and %w", pl.socket, bareGone(err))
-	case !info.IsDir() || owner(info) != p.uid || info.Mode().Perm() != 0o700:
+	case !info.IsDir() || ownfile.Owner(info) != p.uid || info.Mode().Perm() != 0o700:
 		return "", fmt.Errorf("the daemon before served at %s, and that directory is not yours alone any more", pl.socket)
 	}
 	if served := servedIn(dir); len(served) > 0 && !Serves(served, p.State()) {

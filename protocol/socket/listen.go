@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"sync"
 	"syscall"
+
+	"holdline/protocol/ownfile"
 )
 
 // ErrInUse is returned by [Listen] if a process answers at the path although
@@ -64,7 +66,7 @@ func ListenFor(path string, others bool) (*Listener, error) {
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("the directory of the socket: %w", err)
-	case !info.IsDir(), owner(info) != os.Geteuid(), info.Mode().Perm()&0o022 != 0:
+	case !info.IsDir(), ownfile.Owner(info) != os.Geteuid(), info.Mode().Perm()&0o022 != 0:
 		return nil, fmt.Errorf("%s must be a directory of your own that no other user may write to", dir)
 	case others && info.Mode().Perm()&0o011 == 0:
 		return nil, fmt.Errorf("other users cannot pass %s: chmod 711 %s", dir, dir)

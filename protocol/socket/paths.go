@@ -8,7 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
+
+	"holdline/protocol/ownfile"
 )
 
 // Names of the files that a daemon keeps for those who look for it.
@@ -203,13 +204,5 @@ func (p Paths) each(yield func(Candidate) bool) {
 // ownDir reports whether path is a directory of user uid.
 func ownDir(path string, uid int) bool {
 	info, err := os.Stat(path)
-	return err == nil && info.IsDir() && owner(info) == uid
-}
-
-// owner is the user id of a file, or -1 if the system does not say.
-func owner(info os.FileInfo) int {
-	if st, ok := info.Sys().(*syscall.Stat_t); ok {
-		return int(st.Uid)
-	}
-	return -1
+	return err == nil && info.IsDir() && ownfile.Owner(info) == uid
 }

@@ -8,12 +8,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
 	"holdline/cmd/holdline/cmdenv"
+	"holdline/daemon/statedir"
 	"holdline/daemon/userenv"
+	"holdline/protocol/ownfile"
 	"holdline/protocol/socket"
 )
 
@@ -63,11 +64,8 @@ func hintForSudo(cmd *cobra.Command, proc *cmdenv.Process, err error) error {
 
 // daemonWords says whether the daemon of a user runs, whose state directory that is.
 func daemonWords(name, state string) string {
-	if f, err := os.Open(filepath.Join(state, socket.LockFile)); err == nil {
-		defer f.Close() // which gives the lock back that nobody else had
-		if errors.Is(syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB), syscall.EWOULDBLOCK) {
-			return name + "'s daemon runs"
-		}
+	if runs, err := statedir.Held(filepath.Join(state, socket.LockFile)); err == nil && runs {
+		return name + "'s daemon runs"
 	}
 	return name + " has a Holdline of their own"
 }
@@ -86,9 +84,6 @@ func ownerOf(path string) (uid int, ok bool) {
 	if err != nil {
 		return 0, false
 	}
-	st, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
-		return 0, false
-	}
-	return int(st.Uid), true
+	uid = ownfile.Owner(info)
+	return uid, uid >= 0
 }

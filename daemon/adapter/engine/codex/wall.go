@@ -32,8 +32,8 @@ func sockets() string { return "/tmp/codex-daemon-" + strconv.Itoa(os.Geteuid())
 
 // Notes of what is around the program.
 const (
-	walled = "a bubblewrap, codex' own or the system's, is around the whole program: outside of its sessions and a private temporary directory " +
-		"nothing is written"
+	walled = "a bubblewrap, codex' own or the system's, is around the whole program: outside of its sessions and a " +
+		"private temporary directory nothing is written"
 	unwalled = "nothing is around the program itself, since bubblewrap does not work inside of bubblewrap here: its " +
 		"own sandbox holds its commands, and its git runs nothing that the repository names"
 )
