@@ -42,7 +42,7 @@ func (p Paths) Dial(ctx context.Context) (*net.UnixConn, string, error) {
 		switch {
 		case err == nil:
 			return conn, c.Path, nil
-		case c.Path == p.Start() && refused(err):
+		case refused(err) && c.Path == p.Start():
 			hard = fmt.Errorf("%w (the path is from %s)", err, c.Origin)
 		case isAbsent(err), refused(err):
 			tried = append(tried, c.Path)

@@ -149,6 +149,11 @@ func (p Paths) Start() string {
 	if earlier, err := p.Earlier(); earlier != "" && err == nil {
 		return earlier
 	}
+	return p.own()
+}
+
+// own is the path that the environment says.
+func (p Paths) own() string {
 	switch {
 	case p.explicit != nil:
 		return p.explicit.Path
@@ -171,19 +176,25 @@ func (p Paths) each(yield func(Candidate) bool) {
 		yield(*p.explicit)
 		return
 	}
-	start := p.Start() // there the daemon itself says whether it serves this home
+	earlier, err := p.Earlier()
+	start := earlier // there the daemon itself says whether it serves this home
+	if earlier == "" || err != nil {
+		start = p.own()
+	}
 	var done []string
 	next := func(path, origin string) (more bool) {
 		if CheckPath(path) != nil || slices.Contains(done, path) {
 			return true
 		}
 		done = append(done, path)
-		if served := servedIn(filepath.Dir(path)); path != start && len(served) > 0 && !Serves(served, p.State()) {
-			return true
+		if path != start {
+			if served := servedIn(filepath.Dir(path)); len(served) > 0 && !Serves(served, p.State()) {
+				return true
+			}
 		}
 		return yield(Candidate{path, origin})
 	}
-	if earlier, err := p.Earlier(); earlier != "" && err == nil && !next(earlier, "the daemon before") {
+	if start == earlier && !next(earlier, "the daemon before") {
 		return
 	}
 	if p.runtime != "" && !next(p.runtime, "XDG_RUNTIME_DIR") {

@@ -98,7 +98,7 @@ type Starter struct {
 // environment getenv. It starts nothing before [Starter.Start] is called. program returns
 // the path of holdline.
 func New(paths socket.Paths, getenv func(string) string, program func() (string, error)) *Starter {
-	s := &Starter{program: program, paths: paths, socket: paths.Start(), hung: hungAfter, getenv: getenv}
+	s := &Starter{program: program, paths: paths, hung: hungAfter, getenv: getenv}
 	for _, name := range Variables {
 		value := getenv(name)
 		if name == "HOLDLINE_CONFIG" || strings.HasSuffix(name, "_BIN") && strings.Contains(value, "/") {
@@ -156,7 +156,6 @@ func (s *Starter) Start() (<-chan error, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.socket = s.paths.Start() // a daemon of an agent with another environment may have served elsewhere meanwhile
 	lock, err := s.takeTurn()
 	if err != nil {
 		return nil, err
@@ -218,7 +217,7 @@ func (s *Starter) environment() []string {
 // endHung ends a process that was started and is not at work as a daemon, and reports whether it
 // did. It ends the whole process group, since the program may be a script.
 func (s *Starter) endHung(p *os.Process) bool {
-	holder, start, err := statedir.Holder(filepath.Join(filepath.Dir(s.socket), socket.LockFile))
+	holder, start, err := statedir.Holder(filepath.Join(filepath.Dir(s.paths.Start()), socket.LockFile))
 	if err == nil && process.IsAlive(holder, start) {
 		// A daemon of this start is in its session.
 		if session, err := unix.Getsid(holder); err != nil || session == p.Pid {

@@ -38,6 +38,7 @@ const patience = time.Second
 // takeTurn takes the lock of a start. The error is [proxy.ErrStarting] while another process holds
 // it, but no longer than for [patience]. The lock is nil if it cannot be had at all.
 func (s *Starter) takeTurn() (*os.File, error) {
+	s.socket = s.paths.Start() // a daemon of an agent with another environment may have served elsewhere meanwhile
 	if waiting.IsClosed(s.settled) {
 		s.refusedBy, s.settled = nil, nil
 	}
