@@ -71,7 +71,7 @@ picture: build ## record the demo and holdline top for the README: contrib/doc/d
 	mv bin/top.svg contrib/doc/top.svg
 
 test: ## run the tests; the last lines name those that were skipped, and count all (RUN=name, PKG=./proxy, HOLDLINE_LONG=1: much deeper)
-	@CGO_ENABLED=0 $(TEST) -v $(ATONCE) $(if $(HOLDLINE_LONG),-timeout 1h) $(if $(RUN),-count=1 -run '$(RUN)') $(PKG) | awk -f .ci/tests.awk
+	@CGO_ENABLED=0 $(TEST) -v $(ATONCE) -timeout $(if $(HOLDLINE_LONG),1h,30m) $(if $(RUN),-count=1 -run '$(RUN)') $(PKG) | awk -f .ci/tests.awk
 
 race: ## run the tests under the race detector, in any order
 	@# A model of the calls runs in one goroutine, and takes minutes here.

@@ -39,7 +39,7 @@ const (
 var programs string
 
 // waitLimit is long: a test that reaches it has found a hang.
-const waitLimit = slowness * 45 * time.Second
+const waitLimit = slowness * 90 * time.Second
 
 // place is a user's home with directories of its own, and with the programs on PATH.
 type place struct {

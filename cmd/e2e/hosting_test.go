@@ -538,6 +538,7 @@ func TestServersUpgrade(t *testing.T) {
 		p.effectsOf("begin o") != 0 {
 		t.Errorf("a call of a stopped server: %s", x.raw)
 	}
+	waitFor(t, "the process of on to be known", func() bool { return child(p.status(), "on") != 0 })
 	s := p.status()
 	if s.Daemon.Version != newer || find(t, s, "off").State != "stopped" || child(s, "on") != pid ||
 		len(s.Workers) != 1 {
