@@ -23,10 +23,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/spf13/cobra/doc"
-
 	"holdline/cmd/holdline/cli"
-	"holdline/cmd/holdline/cmdenv"
 	"holdline/cmd/holdline/pair"
 )
 
@@ -186,15 +183,22 @@ func (r *release) writeGenerated(man, completions string) error {
 			return err
 		}
 	}
-	root := cli.NewRoot(&cmdenv.Process{Getenv: func(string) string { return "" }})
-	// cobra adds this command when it executes the tree, which does not happen here.
-	root.InitDefaultCompletionCmd()
-	root.DisableAutoGenTag = true // it names the day
-	header := doc.GenManHeader{Section: "1", Source: "holdline " + r.version, Manual: "Holdline", Date: &r.time}
-	return errors.Join(
-		doc.GenManTree(root, &header, man),
-		root.GenBashCompletionFileV2(filepath.Join(completions, "holdline.bash"), true),
-		root.GenZshCompletionFile(filepath.Join(completions, "_holdline")),
-		root.GenFishCompletionFile(filepath.Join(completions, "holdline.fish"), true),
-	)
+	scripts, err := cli.Completions()
+	if err != nil {
+		return err
+	}
+	files := map[string][]byte{
+		filepath.Join(completions, "holdline.bash"): scripts["bash"],
+		filepath.Join(completions, "_holdline"):     scripts["zsh"],
+		filepath.Join(completions, "holdline.fish"): scripts["fish"],
+	}
+	for name, page := range cli.ManPages(r.version) {
+		files[filepath.Join(man, name)] = page
+	}
+	for path, data := range files {
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
 }

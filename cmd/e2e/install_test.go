@@ -109,23 +109,32 @@ func TestInstallAndBack(t *testing.T) {
 	before := p.home(t)
 	out := p.must("install", "--bin", "--systemd")
 	bin := filepath.Join(p.dir, "home/.local/bin/holdline")
-	if !strings.HasSuffix(out, "type: export PATH=\"$HOME/.local/bin:$PATH\"\n") {
+	if !strings.HasSuffix(out, "\nnext: export PATH=\"$HOME/.local/bin:$PATH\" && holdline setup\n") ||
+		strings.Count(out, "next: ") != 1 {
 		t.Errorf("install does not end with what to type now:\n%s", out)
 	}
 	for _, want := range []string{
 		"write " + bin + "\n", "run systemctl --user enable --now holdline.socket\n", "PATH for hosted servers: ",
-		programs + ":", "next: holdline setup",
+		programs + ":",
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("install does not say %q:\n%s", want, out)
 		}
 	}
+	for path, want := range map[string]string{
+		"share/bash-completion/completions/holdline": "__start_holdline", "share/zsh/site-functions/_holdline": "#compdef",
+		"share/man/man1/holdline-servers-add.1": ".TH", "../.config/fish/completions/holdline.fish": "complete -c holdline",
+	} {
+		if text := p.read(t, ".local/"+path); !strings.Contains(text, want) {
+			t.Errorf("%s has no %q", path, want)
+		}
+	}
+	if n := strings.Count(out, "man"); n != 1 || !strings.Contains(out, "\nwrite completions and man pages (") {
+		t.Errorf("completions and man pages are told in %d lines:\n%s", n, out)
+	}
 	unit, err := os.ReadFile(filepath.Join(p.dir, "home/.config/systemd/user/holdline.service"))
 	if err != nil || !strings.Contains(string(unit), "ExecStart="+bin+" daemon\n") {
 		t.Errorf("the unit does not start %s: %v\n%s", bin, err, unit)
-	}
-	if more := p.must("install", "--bin"); strings.Contains(more, "next: the first agent starts") {
-		t.Errorf("install --bin, where systemd starts the daemon:\n%s", more)
 	}
 	if again := p.must("install", "--bin", "--systemd"); strings.Contains(again, "write ") ||
 		strings.Contains(again, "run ") {

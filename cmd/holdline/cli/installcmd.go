@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,6 +20,7 @@ import (
 	"holdline/cmd/holdline/cmdenv"
 	"holdline/cmd/holdline/console"
 	"holdline/cmd/holdline/daemoncmd"
+	"holdline/cmd/holdline/importer"
 	"holdline/cmd/holdline/install"
 	"holdline/cmd/holdline/pair"
 	"holdline/daemon/command"
@@ -48,7 +50,7 @@ func newInstallCommand(proc *cmdenv.Process) *cobra.Command {
 	var o installOptions
 	cmd := &cobra.Command{
 		Use:   "install",
-		Short: "Install the programs, units, and the PATH for hosted servers",
+		Short: "Install the programs, units, man pages, and the PATH for servers",
 		Long: `Install holdline for this user. Without a flag the command captures the PATH of your
 login shell, or of this shell if its PATH has more entries. Hosted servers and consults
 find their programs on that PATH. The first agent that connects starts the daemon;
@@ -56,6 +58,9 @@ with --systemd (or --launchd on macOS) the service manager starts it. --bin copi
 program to ~/.local/bin, with the two beside it: holdline-stdio, a small one for proxies
 and workers, and holdline-top. The units name it there. With one of these flags agents
 start the daemon again if you have stopped it with holdline stop.
+
+Completions for bash, zsh and fish and the man pages are installed for you alone, below
+~/.local/share and ~/.config/fish, but not with --path.
 
 The command reports each step. If a step fails, it undoes the earlier ones. If you run
 it again, it changes only what is different. The file install.json in the state
@@ -141,23 +146,41 @@ func runInstall(cmd *cobra.Command, proc *cmdenv.Process, o installOptions) erro
 	if o.path {
 		return nil
 	}
-	// The notes depend on what all installations together have made.
-	made, err := install.ReadManifest(in.StateDir)
-	if err != nil {
-		return err
+	installDocuments(cmd, proc, in, o.force)
+	console.Lines(output, afterInstall(in, wish)+zshNote(proc, in.Home))
+	if next := whatToType(proc, in, wish.Bin); next != "" {
+		fmt.Fprintf(output, "next: %s\n", next) // not wrapped: it is to be copied
 	}
-	if wish.Manager == install.Nobody {
-		wish.Manager = made.Manager // an earlier installation has chosen it
-	}
-	console.Lines(output, afterInstall(in, wish))
-	if wish.Bin && !slices.Contains(filepath.SplitList(proc.Getenv("PATH")), in.BinDir) {
+	return nil
+}
+
+// whatToType returns the commands that the user needs now, as one line of shell: the PATH of this shell may lack the
+// directory of the installed programs, and no agent may be connected yet. It is "" if nothing is left to do.
+func whatToType(proc *cmdenv.Process, in *install.Options, bin bool) string {
+	var commands []string
+	if bin && !slices.Contains(filepath.SplitList(proc.Getenv("PATH")), in.BinDir) {
 		dir := in.BinDir
 		if rest, ok := strings.CutPrefix(dir, in.Home+"/"); ok {
 			dir = "$HOME/" + rest
 		}
-		fmt.Fprintf(output, "not on this shell's PATH yet; type: export PATH=\"%s:$PATH\"\n", dir)
+		commands = append(commands, fmt.Sprintf("export PATH=\"%s:$PATH\"", dir))
 	}
-	return nil
+	if connected, _, err := importer.Pending(in.StateDir); err != nil || !connected {
+		commands = append(commands, "holdline setup")
+	}
+	return strings.Join(commands, " && ")
+}
+
+// installDocuments installs the man pages and the completions. Without them holdline does all that it is for, so an
+// error is only a warning.
+func installDocuments(cmd *cobra.Command, proc *cmdenv.Process, in *install.Options, force bool) {
+	all, err := documents(proc)
+	if err == nil {
+		err = in.InstallDocuments(cmd.Context(), all, force)
+	}
+	if err != nil {
+		console.Warn(cmd, "completions and man pages are not installed: %v", err)
+	}
 }
 
 // pathToCapture returns the PATH for hosted servers: that of the login shell, or of the shell
@@ -171,7 +194,7 @@ func pathToCapture(ctx context.Context, proc *cmdenv.Process) (string, error) {
 }
 
 // afterInstall returns the notes about what to do after an installation, one line for each.
-// wish must have the PATH that was captured, and the service manager in use.
+// wish must have the PATH that was captured.
 func afterInstall(in *install.Options, wish install.Wish) string {
 	var b strings.Builder
 	if wish.Bin && wish.Path != "" && !slices.Contains(filepath.SplitList(wish.Path), in.BinDir) {
@@ -182,21 +205,22 @@ func afterInstall(in *install.Options, wish install.Wish) string {
 		b.WriteString("note: holdline-stdio is not installed: it is not beside this program, or of another build. " +
 			"Everything works, but the proxy of each agent and the worker of each server take twice the memory.\n")
 	}
-	if wish.Manager == install.Nobody {
-		fmt.Fprintf(&b, "next: the first agent starts the daemon; "+
-			"to have the service manager start it: holdline install --%s\n", ownManager())
-	}
-	b.WriteString("next: holdline setup connects your agents, and asks before it changes anything; " +
-		"holdline doctor checks everything\n")
 	return b.String()
 }
 
-// ownManager returns the service manager of this operating system.
-func ownManager() install.Manager {
-	if runtime.GOOS == "darwin" {
-		return install.Launchd
+// zshNote returns the line that completions for zsh need in the profile of a user of zsh, which looks for those of one
+// user nowhere by itself; "" if the profile names the directory.
+func zshNote(proc *cmdenv.Process, home string) string {
+	data, err := cmdenv.XDGDir(proc.Getenv, "XDG_DATA_HOME", ".local/share")
+	if err != nil || filepath.Base(proc.Getenv("SHELL")) != "zsh" {
+		return ""
 	}
-	return install.Systemd
+	profile := filepath.Join(cmp.Or(proc.Getenv("ZDOTDIR"), home), ".zshrc")
+	if text, err := os.ReadFile(profile); err == nil && bytes.Contains(text, []byte("zsh/site-functions")) {
+		return ""
+	}
+	return fmt.Sprintf("note: for completions in zsh, add to %s, before compinit: fpath+=(%s)\n",
+		profile, zshFunctions(filepath.Dir(data)))
 }
 
 // installer returns package install's view of this machine and this user. It has no runtime

@@ -1,5 +1,6 @@
 // Package install puts onto a machine what belongs to an installed holdline: its binary,
-// the units of a service manager, and the PATH of the login shell. It also removes them.
+// the units of a service manager, the PATH of the login shell, completions and man pages. It
+// also removes them.
 //
 // An installation is planned as a list of steps, each of which can be undone, and then
 // carried out. Before it makes a file it records the file, with a hash of its content, in

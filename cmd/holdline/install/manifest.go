@@ -30,9 +30,13 @@ type File struct {
 	Path string `json:"path"`
 	Kind Kind   `json:"kind"`
 	// Content identifies what was put there, as [content.id] does. While the file is
-	// being replaced, the id of the old content stands before that of the new one.
+	// being replaced, the id of the old content stands before that of the new one; while it
+	// is being removed, before [removed].
 	Content []string `json:"content"`
 }
+
+// removed is the id of no content.
+const removed = ""
 
 // Kind is the kind of an installed file.
 type Kind string
@@ -42,6 +46,7 @@ const (
 	Binary Kind = "binary"
 	Unit   Kind = "unit"
 	Path   Kind = "path" // the captured PATH
+	Page   Kind = "page" // a [Document]
 )
 
 // manifestFile returns where the manifest of a state directory is.
@@ -112,12 +117,13 @@ func (m *Manifest) file(path string) *File {
 	return nil
 }
 
-// forgetReplaced removes the ids of contents that were replaced.
+// forgetReplaced removes the ids of contents that were replaced, and files that were removed.
 func (m *Manifest) forgetReplaced() {
 	for i := range m.Files {
 		f := &m.Files[i]
 		f.Content = f.Content[max(0, len(f.Content)-1):]
 	}
+	m.Files = slices.DeleteFunc(m.Files, func(f File) bool { return slices.Contains(f.Content, removed) })
 }
 
 // isOurs reports whether a path has what f says was put there; f may be nil.

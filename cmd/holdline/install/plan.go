@@ -90,17 +90,11 @@ func (p *plan) addFile(kind Kind, path string, want content, force bool) (bool, 
 		p.o.report("unchanged: %s", path)
 		return false, nil
 	}
-	rec := p.next.file(path)
-	if now.exists && !rec.isOurs(now) && !force {
+	if now.exists && !p.next.file(path).isOurs(now) && !force {
 		return false, cmdenv.WithHint(&foreignError{Path: path}, fmt.Sprintf("look at %s, then move it away; "+
 			"or: holdline install --force replaces it, and uninstall will remove it", path))
 	}
-	p.recordMissing(filepath.Dir(path))
-	if rec == nil {
-		p.next.Files = append(p.next.Files, File{Path: path, Kind: kind})
-		rec = &p.next.Files[len(p.next.Files)-1]
-	}
-	rec.Content = append(rec.Content, want.id())
+	p.recordFile(kind, path, want.id())
 	verb := "write "
 	if want.link != "" {
 		verb = "link "
@@ -116,6 +110,17 @@ func (p *plan) addFile(kind Kind, path string, want content, force bool) (bool, 
 		undo: func(context.Context) error { return now.putFile(path) },
 	})
 	return true, nil
+}
+
+// recordFile records that path gets the content with that id.
+func (p *plan) recordFile(kind Kind, path, id string) {
+	p.recordMissing(filepath.Dir(path))
+	rec := p.next.file(path)
+	if rec == nil {
+		p.next.Files = append(p.next.Files, File{Path: path, Kind: kind})
+		rec = &p.next.Files[len(p.next.Files)-1]
+	}
+	rec.Content = append(rec.Content, id)
 }
 
 // serviceManager is what a service manager does for the daemon.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 
+	"holdline/daemon/plural"
 	"holdline/protocol/ownfile"
 )
 
@@ -33,14 +34,20 @@ func (o *Options) Uninstall(ctx context.Context, purge bool) error {
 		o.report("nothing is installed that holdline install has made")
 	}
 	left := Manifest{Version: manifestVersion}
+	pages := 0
 	for _, f := range slices.Backward(m.Files) {
-		keep, err := o.removeInstalled(f)
+		became, err := o.removeInstalled(f)
 		if err != nil {
 			return err
 		}
-		if keep {
+		if became == kept {
 			left.Files = append(left.Files, f)
+		} else if became == deleted && f.Kind == Page {
+			pages++
 		}
+	}
+	if pages > 0 {
+		_ = o.change("remove "+documentWords(pages), func() error { return nil }) // it is done
 	}
 	if manager != nil {
 		manager.forget(ctx)
@@ -83,22 +90,40 @@ func (o *Options) stopAll(ctx context.Context, manager serviceManager) error {
 	return stop() // the one that the manager has started for an agent meanwhile
 }
 
-// removeInstalled removes one file, and reports whether it is kept, since it is not what
-// was installed.
-func (o *Options) removeInstalled(f File) (keep bool, err error) {
+// fate is what becomes of an installed file at an uninstall.
+type fate int
+
+const (
+	deleted fate = iota
+	absent       // it was gone before
+	kept         // it is not what was installed
+)
+
+// removeInstalled removes one file if it is still what was installed, and reports what becomes of it. Of a [Document]
+// it reports only that it is kept.
+func (o *Options) removeInstalled(f File) (fate, error) {
 	now, err := readContent(f.Path)
 	switch {
 	case err != nil:
 		o.report("left: %v", err)
-		return true, nil
+		return kept, nil
 	case !now.exists:
-		o.report("gone already: %s", f.Path)
-		return false, nil
+		if f.Kind != Page {
+			o.report("gone already: %s", f.Path)
+		}
+		return absent, nil
 	case !f.isOurs(now):
 		o.report("left: %s was changed since it was installed", f.Path)
-		return true, nil
+		return kept, nil
 	}
-	return false, o.change("remove "+f.Path, func() error { return removeFile(f.Path) })
+	remove := func() error { return removeFile(f.Path) }
+	switch {
+	case f.Kind != Page:
+		return deleted, o.change("remove "+f.Path, remove)
+	case o.DryRun:
+		return deleted, nil
+	}
+	return deleted, remove()
 }
 
 // purge removes the directories that are holdline's own.
@@ -112,10 +137,18 @@ func (o *Options) purge() error {
 	return errors.Join(errs...)
 }
 
+// maxDirLines is how many removed directories are reported one by one.
+const maxDirLines = 5
+
 // removeDirs removes the directories that install has created and that are empty. The
 // others stay in the manifest, if there is still a state directory for it.
 func (o *Options) removeDirs(dirs []string, left Manifest) error {
-	for _, dir := range ownfile.RemoveEmptyDirs(dirs) {
+	gone := ownfile.RemoveEmptyDirs(dirs)
+	if n := len(gone); n > maxDirLines {
+		o.report("remove %s that install had made", plural.Count(n, "empty directory"))
+		gone = nil
+	}
+	for _, dir := range gone {
 		o.report("remove %s", dir)
 	}
 	for _, dir := range dirs {
