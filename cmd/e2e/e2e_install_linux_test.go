@@ -86,7 +86,7 @@ func setUpUnderSystemd(m *managed) {
 	before := m.agent("--server", "holdline").shake() // its proxy starts a daemon without systemd
 	out := m.must("setup", "--yes", "--systemd")
 	for _, want := range []string{
-		"1 entry in 1 client → 1 server: 1 starts.", "run systemctl --user enable --now " + contrib.SystemdSocket,
+		"1 server (1 client): 1 starts.", "run systemctl --user enable --now " + contrib.SystemdSocket,
 		"Done: 1 server moved",
 	} {
 		if !strings.Contains(out, want) {

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -36,6 +37,51 @@ func TestSetup_OffersToKeepVariables(t *testing.T) {
 		}
 		if text, err := os.ReadFile(path); (err == nil) != c.kept || c.kept && string(text) != "TOKEN_A=value-1\n" {
 			t.Errorf("%q, %q: the file has %q, %v", c.keep, c.do, text, err)
+		}
+	}
+}
+
+// TestSetup_AsksOnceAboutAllVariables checks that setup asks one question about all variables that only this shell has,
+// says of each what uses it, asks about each of them after a d, and does not offer the key of a provider of Codex that
+// servers get only because their client passes on all that it has.
+func TestSetup_AsksOnceAboutAllVariables(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t).login()
+	p.env = append(p.env, "TERM=xterm", "COLUMNS=80", "TOKEN_A=value-1", "TOKEN_B=value-2", "STAND_IN_KEY=value-3")
+	named := p.tellingServer(filepath.Join(p.dir, "told"))
+	named["env"] = map[string]string{"TOKEN_A": "${TOKEN_A}", "TOKEN_B": "${TOKEN_B}"}
+	p.putHome(t, map[string]string{
+		".claude.json":       mustJSON(t, map[string]any{"mcpServers": map[string]any{"tells": named}}),
+		".codex/config.toml": "[model_providers.mine]\nname = \"mine\"\nenv_key = \"STAND_IN_KEY\"\n",
+	})
+	path := filepath.Join(p.dir, "home/.config/holdline/env")
+	const keep, each, do = "you alone can read? [Y/n/d] ", "Keep TOKEN_%s? [Y/n] ", "Do this?"
+	for name, c := range map[string]struct {
+		answers []prompted
+		want    string
+	}{
+		"all": {[]prompted{{keep, typing(t, "\n")}}, "TOKEN_A=value-1\nTOKEN_B=value-2\n"},
+		"one": {[]prompted{
+			{keep, typing(t, "d\n")},
+			{fmt.Sprintf(each, "A"), typing(t, "y\n")},
+			{fmt.Sprintf(each, "B"), typing(t, "n\n")},
+		}, "TOKEN_A=value-1\n"},
+		"neither": {[]prompted{{keep, typing(t, "n\n")}}, ""},
+	} {
+		cmd := p.command("--color", "never", "setup")
+		answers := append(c.answers, prompted{do, func(screen *os.File, shown string) {
+			if text, _ := os.ReadFile(path); string(text) != c.want {
+				t.Errorf("%s: the file has %q, want %q", name, text, c.want)
+			}
+			typing(t, "n\n")(screen, shown)
+		}})
+		got := onTerminalAll(t, cmd, "", answers...)
+		if !strings.Contains(got, "  TOKEN_A  tells\r\n  TOKEN_B  tells\r\n") || strings.Contains(got, "STAND_IN_KEY  ") ||
+			strings.Contains(got, "value-") {
+			t.Errorf("%s: setup says\n%s", name, got)
+		}
+		if _, err := os.Stat(path); err == nil {
+			t.Errorf("%s: a variable is kept after a no", name)
 		}
 	}
 }

@@ -42,7 +42,7 @@ func TestFirstStart_ShowsWhatNpmDoes(t *testing.T) {
 		{
 			[]string{"setup", "--dry-run"},
 			"Starting servers, 0 of 1: memory (npm downloads @modelcontextprotocol/",
-			"1 entry in 1 client → 1 server: 1 starts.",
+			"1 server (1 client): 1 starts.",
 		},
 		{[]string{"servers", "test", "slow"}, doing, "slow works: 15 tools"},
 		{[]string{"servers", "restart", "slow"}, doing, "server slow is ready"},

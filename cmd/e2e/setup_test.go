@@ -71,7 +71,7 @@ func TestSetup_MovesWhatWorks(t *testing.T) {
 	out, errs, code := p.run("", "setup", "--dry-run")
 	got := strings.Join(strings.Fields(out), " ")
 	for _, want := range []string{
-		"4 entries in 2 clients → 3 servers: 1 starts, 1 needs a login, 1 does not start.",
+		"3 servers (2 clients, 4 entries): 1 starts, 1 needs a login, 1 does not start.",
 		"moves tools Claude Code, Codex; 15 tools", "moves far Claude Code; log in once: holdline servers login far",
 		"stays missing Claude Code: it does not start: no-such-program-anywhere was not found",
 		"error cursor " + filepath.Join(p.dir, "home/.cursor/mcp.json") + ": line 2, column ",

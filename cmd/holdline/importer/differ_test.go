@@ -116,7 +116,7 @@ func TestTries(t *testing.T) {
 	if p.Summary != want {
 		t.Errorf("summary %+v, want %+v", p.Summary, want)
 	}
-	if got := p.Summary.String(); got != "5 entries in 2 clients → 4 servers: 1 starts, 1 needs a login, 1 does not start, 1 stays." {
+	if got := p.Summary.String(); got != "4 servers (2 clients, 5 entries): 1 starts, 1 needs a login, 1 does not start, 1 stays." {
 		t.Error(got)
 	}
 	why := map[string]string{}

@@ -277,7 +277,9 @@ func (p *Plan) planServer(f *File, s *Server, e *clients.Entry) error {
 		s.Untried = true
 		notes = append(notes, NotStarted)
 	}
-	one := attempt{settings: settings, foreign: f.Project != ""}
+	one := attempt{
+		settings: settings, foreign: f.Project != "", from: f.Title, passed: slices.Sorted(maps.Keys(made.passed)),
+	}
 	for name, value := range made.passed { // it is tried as it will be written
 		if one.settings.Env = maps.Clone(one.settings.Env); one.settings.Env == nil {
 			one.settings.Env = map[string]redact.Secret{}

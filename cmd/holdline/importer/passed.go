@@ -2,10 +2,13 @@ package importer
 
 import (
 	"maps"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/pelletier/go-toml/v2"
 
 	"holdline/cmd/holdline/clients"
 	"holdline/daemon/clienttable"
@@ -14,6 +17,7 @@ import (
 	"holdline/daemon/config/resolve"
 	"holdline/daemon/plural"
 	"holdline/daemon/redact"
+	"holdline/protocol/ownfile"
 )
 
 // setPassed finds what the client passes on to the server of its own environment, and Holdline's
@@ -37,7 +41,7 @@ func (t *translation) setPassed() {
 		case set, value == "", !variableName(name), !t.c.Passes(name), slices.Contains(kept, name):
 		case resolve.Inherits(config.InheritCore, name), programs.Agents.Has(name), config.NeverInherited(name):
 		case !chosen && programs.Passing.Has(name) && (name == "PWD" || !redact.NamesSecret(name)): // that is no password
-		case !chosen && !programs.Selecting.Has(name) && !redact.NamesSecret(name):
+		case !chosen && (slices.Contains(t.o.codexKeys, name) || !programs.Selecting.Has(name) && !redact.NamesSecret(name)):
 			if !slices.Contains(t.left, name) {
 				t.left = append(t.left, name)
 			}
@@ -52,7 +56,8 @@ func (t *translation) setPassed() {
 	}
 	if len(kept) > 0 {
 		slices.Sort(kept)
-		t.addNote("keeps %s of your environment: %s", plural.Noun(len(kept), "variable"), strings.Join(kept, ", "))
+		t.addNote("keeps %s of your environment: %s; %s passes them to each of its servers",
+			plural.Noun(len(kept), "variable"), strings.Join(kept, ", "), t.c.Title)
 	}
 }
 
@@ -80,6 +85,28 @@ func (p *Plan) withEnvironment(f *File, fields []clients.Field) []clients.Field 
 		return fields
 	}
 	return append(fields, clients.Field{Key: "env", Value: env})
+}
+
+// codexKeys returns the names of the variables with the keys of the providers that Codex' own configuration names. They
+// are for Codex alone: a server gets them only because its client passes on all that it has.
+func codexKeys(places clients.Places) (names []string) {
+	home := places.Getenv("CODEX_HOME")
+	if home == "" {
+		home = filepath.Join(places.Home, ".codex")
+	}
+	var own struct {
+		Providers map[string]struct {
+			Key string `toml:"env_key"`
+		} `toml:"model_providers"`
+	}
+	text, err := ownfile.Read(filepath.Join(home, "config.toml"), ownfile.MaxDocument)
+	if err != nil || toml.Unmarshal(text, &own) != nil {
+		return nil
+	}
+	for _, provider := range own.Providers {
+		names = append(names, provider.Key)
+	}
+	return names
 }
 
 // variableName reports whether a reference can have this name.

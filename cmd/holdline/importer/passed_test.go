@@ -34,14 +34,14 @@ func TestVariableOfTheClientsEnvironment_ThatSelectsWhatAServerWorksOn_IsKept(t 
 		"HOME=" + home, "PATH=/bin", "TERM=xterm", "TERM_PROGRAM=x", "KUBECONFIG=/staging/config", "AWS_PROFILE=staging",
 		"MY_API_KEY=abcdef0123456789", "MINE=1", "CHOSEN=yes", "SET_IN_ENTRY=1", "UV_INDEX_URL=https://u:pw123456@h/x",
 		"CLAUDECODE=1", "CLAUDE_CODE_SESSION_ID=s", "CLAUDE_CODE_OAUTH_TOKEN=t", "HOLDLINE_TOKEN=t", "ODD={}", "LD_PRELOAD=/x",
-		"JAVA_HOME=/j/${V}", "PWD=/work", "OLDPWD=/", "SHLVL=2",
+		"JAVA_HOME=/j/${V}", "PWD=/work", "OLDPWD=/", "SHLVL=2", "PROVIDER_KEY=k123",
 	}
 	o.Keep = []string{"CHOSEN"}
 	write(t, filepath.Join(home, ".claude/settings.json"), `{"env": {"AWS_PROFILE": "prod"}} // of the user`)
 	write(t, filepath.Join(home, ".claude.json"), `{"mcpServers": {
 		"k8s": {"command": "k", "env": {"SET_IN_ENTRY": "2"}}, "far": {"url": "https://a.example/mcp"}}}`)
 	write(t, filepath.Join(home, ".codex/config.toml"), "[mcp_servers.c]\ncommand = \"c\"\n\n[mcp_servers.k8s]\n"+
-		"command = \"k\"\nenv = { SET_IN_ENTRY = \"2\" }\n")
+		"command = \"k\"\nenv = { SET_IN_ENTRY = \"2\" }\n\n[model_providers.p]\nenv_key = \"PROVIDER_KEY\"\n")
 	p, c := imported(t, o)
 	want := map[string]string{
 		"SET_IN_ENTRY": "2", "KUBECONFIG": "${KUBECONFIG:-/staging/config}", "AWS_PROFILE": "${AWS_PROFILE:-prod}",
@@ -62,7 +62,7 @@ func TestVariableOfTheClientsEnvironment_ThatSelectsWhatAServerWorksOn_IsKept(t 
 			t.Errorf("%s has %v", name, s.Env)
 		}
 	}
-	if !slices.Equal(p.Left, []string{"MINE", "ODD"}) || !strings.Contains(p.Unkept(), "MINE, ODD") {
+	if !slices.Equal(p.Left, []string{"MINE", "ODD", "PROVIDER_KEY"}) || !strings.Contains(p.Unkept(), "MINE, ODD") {
 		t.Errorf("left are %q: %s", p.Left, p.Unkept())
 	}
 	if notes := p.Files[0].Servers[0].Notes; !slices.ContainsFunc(notes, func(note string) bool {

@@ -60,6 +60,8 @@ type Options struct {
 	// Trying is called when the start of a server begins, and when it has ended. It may
 	// be nil, and is called by the goroutine of Look.
 	Trying func(TryEvent)
+
+	codexKeys []string // see [codexKeys]
 }
 
 // Command is how a server of a project's own file starts. It holds no secret that can be told from its form.
@@ -125,6 +127,9 @@ type attempt struct {
 	settings config.Settings
 	root     string // of its project; "" is that of the current directory
 	foreign  bool   // it is in files of the project alone
+	from     string // title of its client
+	// passed are the names of variables that no entry names: the client passes its servers its own environment.
+	passed []string
 }
 
 // maxTriesAtOnce bounds the servers that are started at the same time.
@@ -183,10 +188,24 @@ func (p *Plan) foreign() (commands []Command) {
 	return commands
 }
 
-// Variables returns the names of the variables that the servers which are to move refer to, sorted. One that a
-// client passes on, and whose present value the new entry has as its default, is not among them: it is not lost.
-func (p *Plan) Variables() (names []string) {
-	value := expand.Lookup(p.o.Environ)
+// Variable is a variable that servers which are to move refer to.
+type Variable struct {
+	Name    string
+	Servers []string // whose entries name it, sorted
+	// Passed are the other servers that get it, and Clients those that pass it on to them with their own
+	// environment; sorted.
+	Passed, Clients []string
+}
+
+// Variables returns the variables that the servers which are to move refer to, by their names. One that a client
+// passes on, and whose present value the new entry has as its default, is not among them: it is not lost.
+func (p *Plan) Variables() []Variable {
+	value, all := expand.Lookup(p.o.Environ), map[string]*Variable{}
+	add := func(list *[]string, word string) {
+		if at, there := slices.BinarySearch(*list, word); !there {
+			*list = slices.Insert(*list, at, word)
+		}
+	}
 	for _, one := range p.tries {
 		s := one.settings
 		s.Env = maps.Clone(s.Env)
@@ -194,10 +213,23 @@ func (p *Plan) Variables() (names []string) {
 			now, _ := value(name)
 			return now != "" && text.Reveal() == "${"+name+":-"+now+"}"
 		})
-		names = append(names, resolve.References(&s)...)
+		for _, name := range resolve.References(&s) {
+			if all[name] == nil {
+				all[name] = &Variable{Name: name}
+			}
+			if slices.Contains(one.passed, name) {
+				add(&all[name].Passed, s.Name)
+				add(&all[name].Clients, one.from)
+			} else {
+				add(&all[name].Servers, s.Name)
+			}
+		}
 	}
-	slices.Sort(names)
-	return slices.Compact(names)
+	var list []Variable
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		list = append(list, *all[name])
+	}
+	return list
 }
 
 // SkipError says that a name of [Options.Skip] is that of no server.
@@ -288,6 +320,7 @@ func (p *Plan) try(ctx context.Context) (map[string]Trial, error) {
 // makePlan plans the import. trials has what the start of the servers has shown, by the
 // key of Plan.tries; it is nil if none was started.
 func makePlan(o Options, trials map[string]Trial) (*Plan, error) {
+	o.codexKeys = codexKeys(o.Places)
 	p := &Plan{
 		o: &o, Config: o.Config, Files: []*File{}, Servers: []string{}, tries: map[string]attempt{}, trials: trials,
 	}

@@ -99,8 +99,11 @@ func (s Summary) String() string {
 	if n := s.Stay - s.Fail; n > 0 {
 		parts = append(parts, fmt.Sprintf("%d stay%s", n, s3(n)))
 	}
-	return fmt.Sprintf("%s in %s → %s: %s.", plural.Count(s.Entries, "entry"), plural.Count(s.Clients, "client"),
-		plural.Count(s.Servers, "server"), strings.Join(parts, ", "))
+	where := plural.Count(s.Clients, "client")
+	if s.Entries != s.Servers { // equal ones are one server
+		where += ", " + plural.Count(s.Entries, "entry")
+	}
+	return fmt.Sprintf("%s (%s): %s.", plural.Count(s.Servers, "server"), where, strings.Join(parts, ", "))
 }
 
 // s3 returns the ending of a verb whose subject is n things.

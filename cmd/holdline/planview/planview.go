@@ -38,14 +38,24 @@ func Print(w io.Writer, plan *importer.Plan, verbose bool) {
 	for _, r := range rows {
 		console.Line(w, 11+width, "  %-5s  %-*s  %s", r.verdict, width, r.name, r.text)
 	}
+	var shown []string
+	servers := map[string][]string{} // by what is noted of them
 	entries(plan, func(_ *importer.File, s *importer.Server) {
 		for _, note := range s.Notes {
 			if s.Verdict == importer.Moves &&
 				(strings.HasPrefix(note, "keeps variable") || strings.HasPrefix(note, importer.LacksNote)) {
-				console.Line(w, 4, "%s %s", s.As, note)
+				shown = appendNew(shown, note)
+				servers[note] = appendNew(servers[note], s.As)
 			}
 		}
 	})
+	for _, note := range shown {
+		verb, rest, _ := strings.Cut(note, " ")
+		if len(servers[note]) > 1 {
+			verb = strings.TrimSuffix(verb, "s")
+		}
+		console.Line(w, 4, "%s %s %s", strings.Join(servers[note], ", "), verb, rest)
+	}
 	if line := plan.Unkept(); line != "" {
 		console.Line(w, 4, "%s", line)
 	}

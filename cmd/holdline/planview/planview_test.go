@@ -67,7 +67,7 @@ func TestPrint(t *testing.T) {
 	Print(console.NewOutput(&out), p, false)
 	home := filepath.Dir(p.Config)
 	got := strings.ReplaceAll(strings.ReplaceAll(out.String(), home, "$HOME"), goesOn, "…")
-	want := `8 entries in 3 clients → 7 servers: 3 start, 1 needs a login, 1 does not start, 2 stay.
+	want := `7 servers (3 clients, 8 entries): 3 start, 1 needs a login, 1 does not start, 2 stay.
   moves  github         Claude Code, Codex; 2 tools
   moves  far            Claude Code; log in once: holdline servers login far
   moves  github-cursor  Cursor; 2 tools; not as github: variable TOKEN differs

@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
+
+	"github.com/spf13/cobra"
 
 	"holdline/cmd/holdline/console"
 	"holdline/cmd/holdline/direct"
@@ -45,39 +48,84 @@ func (s *setup) offerVariables() error {
 		return err
 	}
 	shell, daemon := expand.Lookup(s.proc.Environ()), expand.Lookup(s.look.Daemon)
-	var lacks []string
-	for _, name := range slices.Concat(plan.Variables(), consultVariables(s.proc.Environ())) {
-		value, _ := shell(name)
-		now, _ := daemon(name)
-		if value != "" && now == "" && !config.NeverInherited(name) && !strings.ContainsAny(value, "\r\n") &&
-			!slices.Contains(lacks, name) {
-			lacks = append(lacks, name)
+	var lacks []lacking
+	for _, one := range usedVariables(plan, s.proc.Environ()) {
+		value, _ := shell(one.name)
+		now, _ := daemon(one.name)
+		if value != "" && now == "" && !config.NeverInherited(one.name) && !strings.ContainsAny(value, "\r\n") {
+			lacks = append(lacks, one)
 		}
 	}
 	if len(lacks) == 0 || console.IsJSON(s.cmd) {
 		return nil
 	}
 	if s.o.yes || s.o.dryRun {
-		console.Line(s.cmd.ErrOrStderr(), 4, "Only this shell has %s, which servers or consults use. To keep it for them: "+
-			"holdline env set %s", strings.Join(lacks, ", "), strings.Join(lacks, " "))
+		names := printLacking(s.cmd, lacks)
+		console.Line(s.cmd.ErrOrStderr(), 4, "To keep %s: holdline env set %s", them(lacks),
+			strings.Join(names, " "))
 		return nil
 	}
 	return s.keepVariables(lacks, shell)
 }
 
-// keepVariables asks about each variable, and keeps those that the user wants to be kept.
-func (s *setup) keepVariables(names []string, shell func(string) (string, bool)) error {
+// lacking is a variable that this shell has and the daemon lacks.
+type lacking struct {
+	name string
+	by   string // what uses it, for people
+}
+
+// them is the pronoun for variables.
+func them(lacks []lacking) string {
+	if len(lacks) == 1 {
+		return "it"
+	}
+	return "them"
+}
+
+// printLacking says which variables the daemon lacks and what uses them, and returns their names.
+func printLacking(cmd *cobra.Command, lacks []lacking) (names []string) {
+	width := 0
+	for _, one := range lacks {
+		names, width = append(names, one.name), max(width, len(one.name))
+	}
+	errs := cmd.ErrOrStderr()
+	if len(lacks) == 1 {
+		console.Line(errs, 4, "Only this shell has %s, which is used by %s.", lacks[0].name, lacks[0].by)
+		return names
+	}
+	console.Line(errs, 4, "Only this shell has these variables, which servers or consults use:")
+	for _, one := range lacks {
+		console.Line(errs, width+4, "  %-*s  %s", width, one.name, one.by)
+	}
+	return names
+}
+
+// keepVariables asks whether to keep the variables: once about all of them, or, if the user wants that, about each.
+func (s *setup) keepVariables(lacks []lacking, shell func(string) (string, bool)) error {
 	path, values := envfile.Path(s.look.Config), map[string]string{}
-	for _, name := range names {
-		question := fmt.Sprintf("Only this shell has %s, which servers or consults use.\n"+
-			"Keep it for them in %s, which you alone can read? [Y/n] ", name, path)
-		line, err := console.Answer(s.cmd, s.proc.Stdin, question)
-		if err != nil {
-			return err
+	printLacking(s.cmd, lacks)
+	choice := "[Y/n] "
+	if len(lacks) > 1 {
+		choice = "[Y/n/d] "
+	}
+	line, err := console.Answer(s.cmd, s.proc.Stdin, fmt.Sprintf("Keep %s in %s, which you alone can read? %s",
+		them(lacks), console.Tilde(path, s.look.Home), choice))
+	if err != nil {
+		return err
+	}
+	yes := func(line string) bool { return line == "" || line == "y" || line == "yes" }
+	for _, one := range lacks {
+		keep := yes(line)
+		if line == "d" && len(lacks) > 1 {
+			answer, err := console.Answer(s.cmd, s.proc.Stdin, fmt.Sprintf("Keep %s? [Y/n] ", one.name))
+			if err != nil {
+				return err
+			}
+			keep = yes(answer)
 		}
-		if line == "" || line == "y" || line == "yes" {
-			values[name], _ = shell(name)
-			s.kept = append(s.kept, name)
+		if keep {
+			values[one.name], _ = shell(one.name)
+			s.kept = append(s.kept, one.name)
 		}
 	}
 	if err := envcmd.Keep(s.cmd, path, s.kept, values); err != nil {
@@ -108,10 +156,33 @@ func (s *setup) forgetVariables(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// consultVariables returns the names of those variables of an environment by which the programs of consults log in,
-// or reach their API or the network, sorted. What a cloud's programs have counts if one of the programs uses that
-// cloud.
-func consultVariables(environ []string) (names []string) {
+// usedVariables returns the variables that servers which are to move or consults use, by their names, with what uses
+// them.
+func usedVariables(plan *importer.Plan, environ []string) (all []lacking) {
+	used := map[string][]string{}
+	for _, v := range plan.Variables() {
+		if len(v.Servers) > 0 {
+			used[v.Name] = append(used[v.Name], strings.Join(v.Servers, ", "))
+		}
+		if len(v.Passed) > 0 {
+			used[v.Name] = append(used[v.Name], fmt.Sprintf("%s (passed on by %s)",
+				strings.Join(v.Passed, ", "), strings.Join(v.Clients, ", ")))
+		}
+	}
+	for name, programs := range consultVariables(environ) {
+		used[name] = append([]string{"consults with " + strings.Join(programs, " and ")}, used[name]...)
+	}
+	for _, name := range slices.Sorted(maps.Keys(used)) {
+		all = append(all, lacking{name, strings.Join(used[name], "; ")})
+	}
+	return all
+}
+
+// consultVariables returns those variables of an environment by which the programs of consults log in, or reach their
+// API or the network, each with the titles of the programs. What a cloud's programs have counts if one of the
+// programs uses that cloud.
+func consultVariables(environ []string) map[string][]string {
+	programs := map[string][]string{}
 	clouds := command.NewNames("AWS_*", "GOOGLE_*", "CLOUD_ML_*", "ANTHROPIC_*", "VERTEX_*")
 	var usesCloud bool
 	for _, kv := range environ {
@@ -119,14 +190,15 @@ func consultVariables(environ []string) (names []string) {
 	}
 	for _, kv := range environ {
 		name, _, _ := strings.Cut(kv, "=")
-		used := slices.ContainsFunc(engines.BuiltIn, func(e engines.Engine) bool { return launch.Uses(&e, name) })
 		says := command.Network.Has(name) || redact.NamesSecret(name) || strings.HasSuffix(name, "_BASE_URL") ||
 			strings.HasPrefix(name, "CLAUDE_CODE_USE_") || usesCloud && clouds.Has(name) ||
 			len(protocol.LoginVariables([]string{kv})) > 0
-		if used && says && !slices.Contains(names, name) {
-			names = append(names, name)
+		for i := range engines.BuiltIn {
+			e := &engines.BuiltIn[i]
+			if says && launch.Uses(e, name) && !slices.Contains(programs[name], e.Title) {
+				programs[name] = append(programs[name], e.Title)
+			}
 		}
 	}
-	slices.Sort(names)
-	return names
+	return programs
 }
