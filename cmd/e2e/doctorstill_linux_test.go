@@ -49,6 +49,8 @@ func TestDoctor_ChangesNothing(t *testing.T) {
 	p := newPlace(t).login()
 	home := filepath.Join(p.dir, "home")
 	p.script("claude", "#!/bin/sh\necho {} >>\"${CLAUDE_CONFIG_DIR:-$HOME}/.claude.json\"\nexec "+programs+"/claude \"$@\"\n")
+	p.script("codex", "#!/bin/sh\nmkdir -p \"${CODEX_HOME:-$HOME/.codex}/tmp\"\n"+
+		"case \"$*\" in --version) echo codex-cli 0.169.0;; *) exit 1;; esac\n")
 	const state = ".local/state/holdline" // which is the daemon's, once one runs
 	look := func(when string, without ...string) {
 		t.Helper()

@@ -37,7 +37,7 @@ func Bubblewrap(ctx context.Context, env []string) error {
 	}
 	bwrap := Wrapper(env)
 	if bwrap == "" {
-		return errors.New("bubblewrap is not installed (no bwrap on the daemon's PATH); install the package bubblewrap")
+		return errors.New("bubblewrap is not installed on this system (no bwrap on the daemon's PATH); install the package bubblewrap")
 	}
 	if _, err := command.LookPath("socat", command.Variable(env, "PATH")); err != nil {
 		return errors.New("socat is not installed (not on the daemon's PATH), which the sandbox needs beside " +

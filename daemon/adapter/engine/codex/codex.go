@@ -3,8 +3,8 @@
 // own read-only sandbox ([Codex.Command]), and its stream of JSON lines ([Run]).
 //
 // The package starts the program only for the short questions of a check, and waits for
-// these. The engine process starts the runs. The package reads no file and no
-// environment of its own: its caller passes both.
+// these. The engine process starts the runs. The package reads no environment of its own: its
+// caller passes that.
 //
 // Codex describes errors only in free text. The package shows that text and never
 // searches it. What the end of a run means follows from the kinds of its lines, and
@@ -14,6 +14,8 @@ package codex
 import (
 	"cmp"
 	"context"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -161,7 +163,9 @@ func (c *Codex) inspectProgram(ctx context.Context, path string) (engine.Info, e
 		c.looks.Doubt()
 	}
 	info.Levels = levels(c.around(&info), unsure)
-	version, _, err := c.program.Ask(ctx, path, needs)
+	asked, done := c.apart()
+	defer done()
+	version, _, err := asked.Ask(ctx, path, needs)
 	if err != nil {
 		return info, err
 	}
@@ -169,7 +173,10 @@ func (c *Codex) inspectProgram(ctx context.Context, path string) (engine.Info, e
 	var login program.Reply
 	var loginErr error
 	if info.Account = c.account(); info.Account == "" {
-		login, loginErr = c.program.Probe(ctx, path, c.loginStatus()...)
+		if strings.Contains(strings.Join(c.opt.Config, "\n"), "cli_auth_credentials_store") {
+			asked = &c.program // a login in the keyring belongs to the path of the program's directory
+		}
+		login, loginErr = asked.Probe(ctx, path, c.loginStatus()...)
 	}
 	switch {
 	case loginErr != nil:
@@ -177,8 +184,8 @@ func (c *Codex) inspectProgram(ctx context.Context, path string) (engine.Info, e
 	case login.ExitCode != 0:
 		return info, fault.New(fault.Unauthenticated, fault.Engine, engine.Operation,
 			"Codex is not logged in for the daemon: run codex login once, or give the daemon CODEX_API_KEY "+
-				"(holdline env set CODEX_API_KEY); of its own configuration file a consult "+
-				"reads nothing: for a login in the keyring "+
+				"(holdline env set CODEX_API_KEY). A consult does not read Codex's own configuration file: if that names a "+
+				"provider, put its settings into consult.codex_config; for a login in the keyring "+
 				"add cli_auth_credentials_store=\"keyring\" to consult.codex_config").
 			WithReason(fault.NotLoggedIn)
 	case info.Account == "":
@@ -186,6 +193,27 @@ func (c *Codex) inspectProgram(ctx context.Context, path string) (engine.Info, e
 	}
 	info.LoggedIn = true
 	return info, nil
+}
+
+// apart returns the program with an environment in which its directory is a temporary one that has its login alone:
+// it makes files there whenever it is started, and a check is to change nothing. The caller must call done after the
+// last question.
+func (c *Codex) apart() (asked *program.Program, done func()) {
+	home := c.home()
+	if home == "" {
+		return &c.program, func() {}
+	}
+	dir, err := os.MkdirTemp("", "holdline-check-")
+	if err != nil {
+		return &c.program, func() {} // without room there the program is asked in its own directory
+	}
+	// If there is no login, the link leads nowhere, and the program finds none.
+	_ = os.Symlink(filepath.Join(home, fileLogin), filepath.Join(dir, fileLogin))
+	its := c.program
+	its.Env = append(slices.DeleteFunc(slices.Clone(its.Env), func(kv string) bool {
+		return strings.HasPrefix(kv, homeVariable+"=")
+	}), homeVariable+"="+dir)
+	return &its, func() { _ = os.RemoveAll(dir) }
 }
 
 // loginStatus returns the arguments that ask the program whether it is logged in. They

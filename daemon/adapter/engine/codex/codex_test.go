@@ -87,6 +87,35 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// TestCheck_ChangesNothingInItsDirectory checks that the questions of a check leave the program's own directory as it
+// is, although the program makes files there whenever it is started, and that the login there is found all the same.
+func TestCheck_ChangesNothingInItsDirectory(t *testing.T) {
+	home := t.TempDir()
+	login := filepath.Join(home, ".codex", "auth.json")
+	if err := os.Mkdir(filepath.Dir(login), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "codex")
+	programtest.Write(t, path, "#!/bin/sh\ndir=${CODEX_HOME:-$HOME/.codex}\n: >\"$dir/made\"\ncase \"$*\" in\n"+
+		"--version) echo '"+now+"';;\n'exec --help') echo '"+all+"';;\n*'login status') [ -s \"$dir/auth.json\" ];;\nesac\n")
+	opt := codex.Options{
+		Bin: path, Env: []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home}, Timeout: time.Minute,
+		Wall: func(context.Context, string, []string) (string, error) { return "", nil },
+	}
+	if _, err := codex.New(opt).Check(t.Context()); err == nil {
+		t.Error("a login is found where none is")
+	}
+	if err := os.WriteFile(login, []byte("{}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := codex.New(opt).Check(t.Context()); err != nil || info.Account != "by codex login" {
+		t.Errorf("%+v, %v", info, err)
+	}
+	if made, err := filepath.Glob(filepath.Join(home, ".codex", "*")); err != nil || len(made) != 1 {
+		t.Errorf("its directory has %q, %v", made, err)
+	}
+}
+
 // TestLoginOfRuns checks that the login check passes the settings that a run has, so that
 // the user's configuration file, which no run reads, can neither add nor hide a login.
 func TestLoginOfRuns(t *testing.T) {

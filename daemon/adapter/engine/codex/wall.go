@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -20,6 +21,9 @@ const (
 	fileLogin   = "auth.json"
 )
 
+// homeVariable is the variable that names the program's own directory.
+const homeVariable = "CODEX_HOME"
+
 // Directories of a run's temporary directory that stand in the place of others.
 const (
 	dirState   = "codex"   // of the program's own directory
@@ -32,8 +36,8 @@ func sockets() string { return "/tmp/codex-daemon-" + strconv.Itoa(os.Geteuid())
 
 // Notes of what is around the program.
 const (
-	walled = "a bubblewrap, codex' own or the system's, is around the whole program: outside of its sessions and a " +
-		"private temporary directory nothing is written"
+	walled = "%s is around the whole program: outside of its sessions and a private temporary directory nothing is " +
+		"written"
 	unwalled = "nothing is around the program itself, since bubblewrap does not work inside of bubblewrap here: its " +
 		"own sandbox holds its commands, and its git runs nothing that the repository names"
 )
@@ -73,7 +77,7 @@ func findWall(ctx context.Context, path string, env []string) (string, error) {
 
 // home returns the program's own directory, without links; "" if that is not known.
 func (c *Codex) home() string {
-	dir := command.Variable(c.env, "CODEX_HOME")
+	dir := command.Variable(c.env, homeVariable)
 	if home := command.Variable(c.env, "HOME"); dir == "" && home != "" {
 		dir = filepath.Join(home, ".codex")
 	}
@@ -131,8 +135,11 @@ func renewed(own, changed []byte) []byte {
 
 // around says what is around the program.
 func (c *Codex) around(info *engine.Info) string {
-	if c.home() != "" && info.Wall != "" {
-		return walled
+	switch {
+	case c.home() == "" || info.Wall == "":
+		return unwalled
+	case info.Wall == sandbox.Wrapper(c.env):
+		return fmt.Sprintf(walled, "the system's bubblewrap")
 	}
-	return unwalled
+	return fmt.Sprintf(walled, "the bubblewrap that comes with codex")
 }
