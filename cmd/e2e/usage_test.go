@@ -57,6 +57,9 @@ func TestUsage(t *testing.T) {
 		{"setup --from claud", "; did you mean claude?\n", " setup"},
 		{"status --color alway", "; did you mean always?\n", " status"},
 		{"consult --engine claud x", "; did you mean claude?\n", " consult"},
+		{"consult --model codex x", "codex is an engine, not a model\nhint: to ask it: holdline consult --engine codex PROMPT\n", ""},
+		{"consult --model claude/opus x", "hint: to ask it: holdline consult --engine claude --model opus PROMPT\n", ""},
+		{"consult --engine claude --model acp:x y", "hint: to ask it: holdline consult --engine acp:x PROMPT\n", ""},
 		{"import --scope sharred", "; did you mean shared?\n", " import"},
 		{"servers add x --transport htp http://x", "; did you mean http?\n", " servers add"},
 		{"servers add pg --yes --", "no flag --yes; and COMMAND is missing behind the --\nhint: for example: " +

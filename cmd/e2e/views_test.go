@@ -115,6 +115,15 @@ func TestViews(t *testing.T) {
 		!strings.Contains(x.errs.String(), `there is no view "al"; those that there are: all`) {
 		t.Errorf("an unknown view: %v, %s", err, x.errs)
 	}
+	x = p.agent("--server", "tolls")
+	got := x.ask("initialize", map[string]any{
+		"protocolVersion": "2025-11-25", "capabilities": map[string]any{},
+		"clientInfo": map[string]string{"name": "test", "version": "1"},
+	})
+	if !strings.Contains(got.raw, `there is no server \"tolls\"; did you mean tools?`) {
+		t.Errorf("an unknown server: %s", got.raw)
+	}
+	x.rest()
 	reads.rest()
 	all.rest()
 }

@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"slices"
 	"time"
 
 	"holdline/daemon/adapter/engine"
+	"holdline/daemon/adapter/engines"
 	"holdline/daemon/config"
 	"holdline/daemon/consult/answer"
 	"holdline/daemon/consult/jobdir"
@@ -80,6 +82,9 @@ func (m *Manager) prepare(
 	eng, err := m.engine(name)
 	if err != nil {
 		return nil, nil, err
+	}
+	if _, isAgent := set.Agent(name); !isAgent && slices.Contains(engines.Names(set), a.Model) {
+		return nil, nil, engine.Invalid("model: %s is an engine, and no model of %s; to ask it: engine %[1]s", a.Model, name)
 	}
 	reader := &material.Reader{Home: m.opt.Home, Roots: set.Roots, Project: c.Place(), Variable: m.opt.Variable}
 	req, timeout, err := a.Resolve(set, reader, c.Cwd, eng)

@@ -138,6 +138,24 @@ func refuseEngine(name string) error {
 		strings.Join(known, ", "), config.AgentPrefix, near)
 }
 
+// refuseModel returns an error for a model that is the name of an engine, or an engine with a model as --engines has
+// it: the default engine would refuse it only after it has been asked.
+func refuseModel(engine, model string) error {
+	name, its, _ := strings.Cut(model, "/")
+	if strings.HasPrefix(engine, config.AgentPrefix) { // an agent has names of its own
+		return nil
+	}
+	if !slices.Contains(engines.Names(&config.Consult{}), name) && !strings.HasPrefix(name, config.AgentPrefix) {
+		return nil
+	}
+	fix := "--engine " + name
+	if its != "" {
+		fix += " --model " + its
+	}
+	return cmdenv.WithHint(fmt.Errorf("%w: --model: %s is an engine, not a model", cmdenv.ErrUsage, name),
+		"to ask it: holdline consult "+fix+" PROMPT")
+}
+
 // runConsult asks the daemon for a consult and prints the answer. It blocks until then, and
 // starts a daemon if none runs. The random key lets a later daemon find the consult again, should
 // this one end.
@@ -146,6 +164,9 @@ func runConsult(cmd *cobra.Command, proc *cmdenv.Process, o consultOptions, args
 		return err
 	}
 	if err := refuseEngine(o.engine); err != nil {
+		return err
+	}
+	if err := refuseModel(o.engine, o.model); err != nil {
 		return err
 	}
 	prompt, err := consultPrompt(cmd, args, "prompt", "holdline consult 'what is wrong with …'")

@@ -13,12 +13,14 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"holdline/daemon/hosted/dispatch"
 	"holdline/daemon/hosted/startup"
 	"holdline/daemon/listing"
+	"holdline/daemon/spelling"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
 	"holdline/protocol/jsonrpc"
@@ -329,7 +331,7 @@ func (d *Catalog) About(ctx context.Context, c tool.Caller) (tool.About, error) 
 	s, err := d.s.Find(c.Only)
 	switch {
 	case err != nil:
-		return tool.About{}, err
+		return tool.About{}, d.meant(ctx, err, c)
 	case len(d.visible(ctx, &c)) == 0:
 		return tool.About{}, fault.New(fault.Denied, fault.Host, mcp.Initialize, "server %s is not for this project",
 			c.Only)
@@ -354,6 +356,22 @@ func (d *Catalog) About(ctx context.Context, c tool.Caller) (tool.About, error) 
 		}
 	}
 	return listing.Describe(c.Only, about), nil
+}
+
+// meant returns err, which says that there is no server of the name for whose sake a session was opened. It names the
+// one that is probably meant, if the caller may use that.
+func (d *Catalog) meant(ctx context.Context, err error, c tool.Caller) error {
+	name := c.Only
+	c.Only = ""
+	near := spelling.Nearest(name, d.s.View(ctx, &c).Servers())
+	f, ok := errors.AsType[*fault.Record](err)
+	if !ok || near == "" {
+		return err
+	}
+	its := *f
+	its.Fault.Detail, _, _ = strings.Cut(f.Fault.Detail, "; ")
+	its.Fault.Detail += "; did you mean " + near + "?"
+	return &its
 }
 
 // Route returns the server's handler of a request other than a tool call. A prompt is
