@@ -499,3 +499,18 @@ func TestServerSessionScope(t *testing.T) {
 	}
 	b.rest()
 }
+
+// TestServersAdd_ProgramThatHasMoved_SaysWhereItIsNow checks that the trial of a server whose program is gone from its
+// path, as after another version of node, says where a program of that name is now.
+func TestServersAdd_ProgramThatHasMoved_SaysWhereItIsNow(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t).login()
+	_, errs, code := p.run("", "servers", "add", "gone", "--", "/nowhere/v20/bin/sh", "-c", "true")
+	if code != exitFailure || !strings.Contains(errs, "/nowhere/v20/bin/sh is not there any more; sh is now at /") {
+		t.Errorf("exit %d\n%s", code, errs)
+	}
+	_, errs, _ = p.run("", "servers", "add", "gone", "--", "/nowhere/bin/surely-not-there")
+	if strings.Contains(errs, "is now at") {
+		t.Errorf("a program that is nowhere:\n%s", errs)
+	}
+}

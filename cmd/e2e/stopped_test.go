@@ -91,6 +91,12 @@ func TestStopped_AgentsAndCommandsAreToldUntilStart(t *testing.T) {
 					t.Errorf("%q: %s", args, out)
 				}
 			}
+			// What needs no daemon goes on, and says it.
+			out, errs, code = p.run("", "servers")
+			if code != exitOK || !strings.Contains(out, "tools") || !strings.Contains(errs, startAgain) ||
+				!strings.Contains(errs, "it was stopped by `holdline stop` at ") {
+				t.Errorf("servers: exit %d, %s%s", code, out, errs)
+			}
 			p.must(c.args...) // once more
 			p.refusedAgent()
 			p.must("start")

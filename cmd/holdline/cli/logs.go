@@ -32,12 +32,12 @@ func newLogsCommand(proc *cmdenv.Process) *cobra.Command {
 		Use:   "logs [NAME]",
 		Short: "Show the daemon's log, or what servers wrote to stderr",
 		Long: `Show the end of the daemon's log: the journal's where systemd runs it, the file in
-~/Library/Logs where launchd does, else the file that a daemon started on demand
-writes. With NAME, show what the processes of that MCP server wrote to stderr, after the
-first lines that they wrote to stdout and that are no MCP. If no process runs, show what
-the last one wrote. With --all, show what all servers wrote, ordered by time; each line
-begins with the server's name. Values that env and headers configure, and secrets in
-args and url, appear as ***, and characters that control a terminal as ?.`,
+~/Library/Logs where launchd does, else the file that a daemon started on demand writes.
+With NAME, show what the processes of that MCP server wrote to stderr, preceded by the
+first lines on stdout that are not MCP. If no process runs, show what the last one
+wrote. With --all, show what all servers wrote, ordered by time; each line begins with
+the server's name. Values that env and headers configure, and secrets in args and url,
+appear as ***, and characters that control a terminal as ?.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if all && len(args) == 1 {

@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -35,12 +36,12 @@ also the numbers of the daemon itself and a table of workers.
 Sessions of one client process are one row: most clients have one for each server
 that they use. "holdline sessions" lists them one by one.
 
-The line about what is saved compares what runs with an estimate of what would run if
-each connected agent had started the local servers that it uses, as many processes as run
-on average now. Of their memory only the private part counts, since the pages of programs
-would be shared in any case. The daemon, the proxies and the workers count against it.
-Memory is the proportional set size (PSS), on macOS the resident set size. Consults are left
-out. If nothing is saved, there is no such line.
+The line about savings compares what runs now with an estimate of what would run if each
+connected agent had started the local servers that it uses, with as many processes as
+run on average now. Only their private memory counts, since the pages of programs would
+be shared in any case. The memory of the daemon, the proxies and the workers is
+subtracted. Memory is the proportional set size (PSS), on macOS the resident set size.
+Consults are left out. If nothing is saved, there is no such line.
 
 With --json, one object with the keys daemon (pid, version, epoch, uptime_ms,
 socket, started_by, rollout, refusal, config, config_refused, config_copy, not_ready, degraded,
@@ -122,6 +123,9 @@ func printStatus(w io.Writer, s *control.StatusAnswer, home string, verbose bool
 		fmt.Fprintln(w)
 		serverscmd.PrintStates(w, s.Servers)
 	}
+	if begun := countedSince(s); !begun.IsZero() {
+		console.Line(w, 2, "CALLS and P50 count from %s, when this daemon replaced another one.", begun.Format("15:04"))
+	}
 	for _, line := range glance.Elsewhere(s.Workers) {
 		console.Line(w, 2, "%s", line)
 	}
@@ -141,6 +145,16 @@ func printStatus(w io.Writer, s *control.StatusAnswer, home string, verbose bool
 		}
 		t.Flush()
 	}
+}
+
+// countedSince returns when the daemon began to count, if it has sessions that are older than that: their calls to an
+// earlier daemon are not counted any more. Else it returns the zero time.
+func countedSince(s *control.StatusAnswer) time.Time {
+	const slack = 5000 // ms, for sessions that have waited for the daemon
+	if !slices.ContainsFunc(s.Sessions, func(one control.Session) bool { return one.SinceMS > s.Daemon.UptimeMS+slack }) {
+		return time.Time{}
+	}
+	return time.Now().Add(-time.Duration(s.Daemon.UptimeMS) * time.Millisecond)
 }
 
 // printVerdict prints whether all is well, what sharing saves, and what to do about what is not

@@ -23,11 +23,11 @@ func newTopCommand(proc *cmdenv.Process) *cobra.Command {
 		Short: "Watch agents, servers and consults on the whole terminal, and act",
 		Long: `Watch agents, servers, consults and events on the whole terminal, and act on them.
 
-An agent is one row, whatever number of entries it has. A server has its state, the
-memory of its processes, its calls a second and lately, how long half of its calls take
-at most (p50), and its errors. A consult has what was asked, by whom, its time and cost,
-and what it does right now. Events are crashes, restarts, upgrades, refused budgets and
-the like, as they happen.
+Each agent is one row, however many entries it has. A server shows its state, the memory
+of its processes, its calls per second now and recently, the time that half of its calls
+stay below (p50), and its errors. A consult shows the question, who asked it, its time
+and cost, and what it does right now. Events are crashes, restarts, upgrades, refused
+budgets and so on, as they happen.
 
 Keys:
   arrows, tab   move; between the tables
@@ -38,9 +38,9 @@ Keys:
   m, c, e, n    sort servers by memory, calls, errors, name
   ?, q          show these keys, quit
 
-It starts no daemon, and goes on by itself when the daemon ends and the next one comes.
-It needs a terminal of 80 columns and 24 lines; NO_COLOR switches colours off. For
-scripts there is holdline status --json.`,
+It starts no daemon; when the daemon ends, it waits for the next one and goes on. It
+needs a terminal of 80 columns and 24 lines; NO_COLOR switches colours off. For scripts
+there is holdline status --json.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			exe, err := os.Executable()
 			if err == nil {

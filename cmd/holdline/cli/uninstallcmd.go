@@ -42,13 +42,13 @@ command leaves and names files that were changed since.
 
 It names the agents that run, and asks first. Without a terminal it wants --yes, or
 --keep-clients, which leaves the clients' entries: they name a program that will be
-gone. An entry that you have edited since setup wrote it is asked about; --yes leaves
-it. As long as an entry still starts holdline, or a client's file that names it cannot
-be read, the program stays: the command names these last, and fails.
+gone. It asks about entries that you edited after setup wrote them; --yes leaves these.
+If an entry still starts holdline, or a client's file that names it cannot be read, the
+program stays: the command names these last, and fails.
 
-An entry that you have added by hand goes, too, and the output names the file that keeps
-its text. One that may start another holdline (over ssh, in a container, with other
-files) stays.
+An entry that you added by hand is removed, too, and the output names the file that
+keeps its text. An entry that may start another holdline (over ssh, in a container, with
+other files) stays.
 
 Configuration, logs and kept consults stay, except with --purge.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runUninstall(cmd, proc, o) },

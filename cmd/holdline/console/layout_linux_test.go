@@ -193,3 +193,22 @@ func TestNoColumns(t *testing.T) {
 		})
 	}
 }
+
+// TestWriteLog_WrapsLongLinesOnATerminal checks that the rest of a long line of a log is indented on a terminal, that
+// a line which has not ended yet is printed as it is, and that a log elsewhere keeps its bytes.
+func TestWriteLog_WrapsLongLinesOnATerminal(t *testing.T) {
+	const log = "12:00 short\n12:01 one two three four five\n12:02 begins with a long"
+	write := func(out *Output) {
+		if err := WriteLog(out, []byte(log)); err != nil {
+			t.Error(err)
+		}
+	}
+	const want = "12:00 short\n12:01 one two three\n    four five\n12:02 begins with a long"
+	if got := onScreen(t, 20, "never", write); strings.TrimRight(got, "\n") != want {
+		t.Errorf("on a terminal\n%s\nwant\n%s", got, want)
+	}
+	var b bytes.Buffer
+	if write(NewOutput(&b)); b.String() != log {
+		t.Errorf("elsewhere %q, want %q", &b, log)
+	}
+}

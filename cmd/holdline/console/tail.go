@@ -24,6 +24,7 @@ func Tail(ctx context.Context, w io.Writer, path string, lines uint, since time.
 		return fmt.Errorf("log: %w", err)
 	}
 	defer func() { f.Close() }()
+	w = logWriter{w}
 	info, err := f.Stat()
 	if err != nil {
 		return fmt.Errorf("log: %w", err)
@@ -63,6 +64,32 @@ func Tail(ctx context.Context, w io.Writer, path string, lines uint, since time.
 	}
 	return nil
 }
+
+// logHang is how far the rest of a long line of a log is indented.
+const logHang = 4
+
+// WriteLog prints a part of a log. On a terminal it wraps each whole line that is too long, and indents the rest.
+// Elsewhere it prints the log as it is.
+func WriteLog(w io.Writer, text []byte) error {
+	columns := Columns(w)
+	for line := range bytes.Lines(text) {
+		whole, ended := bytes.CutSuffix(line, []byte("\n"))
+		if ended && columns > 0 && Width(string(whole)) > columns {
+			Line(w, logHang, "%s", string(whole))
+			continue
+		}
+		if _, err := w.Write(line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// logWriter writes by [WriteLog] to a writer.
+type logWriter struct{ io.Writer }
+
+// Write writes a part of a log.
+func (l logWriter) Write(text []byte) (int, error) { return len(text), WriteLog(l.Writer, text) }
 
 // logTime is the form of the time at the beginning of a line of the daemon's log.
 const logTime = time.DateTime

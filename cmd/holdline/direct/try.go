@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"holdline/daemon/command"
 	"holdline/daemon/config"
 	"holdline/daemon/config/resolve"
 	"holdline/daemon/dialect"
@@ -71,6 +72,13 @@ func (l *Launcher) Try(
 	switch {
 	case errors.Is(err, syscall.ENOENT) && !strings.Contains(s.Command, "/"):
 		return tools, fmt.Errorf("%s was not found on the daemon's PATH", s.Command)
+	case errors.Is(err, syscall.ENOENT) && filepath.IsAbs(p.Command):
+		// As after another version of node took the place of the one that nvm had.
+		name := filepath.Base(p.Command)
+		if at, lookErr := command.LookPath(name, command.Variable(p.Env, "PATH")); lookErr == nil {
+			return tools, fmt.Errorf("%s is not there any more; %s is now at %s: correct its entry", p.Command, name, at)
+		}
+		return tools, err
 	case err != nil:
 		return tools, err
 	}

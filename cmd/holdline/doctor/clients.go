@@ -34,7 +34,8 @@ func checkClients(o Options) []Finding {
 			fix += " --project"
 		}
 		repair := fix + " removes the entries, and asks first"
-		fix += " shows what can be moved, or why it stays, and asks"
+		connect := fix + " connects it, and asks first"
+		fix += " moves those that start, and asks first"
 		switch gone := c.Gone(); {
 		case len(gone) > 0:
 			f = f.with(Problem, c.Path+" starts "+strings.Join(gone, ", ")+", which is not there",
@@ -50,10 +51,11 @@ func checkClients(o Options) []Finding {
 			continue
 		case len(own) > 0:
 			f = f.with(Note, "servers of its own: "+strings.Join(own, ", ")+", in "+c.Path,
-				"each of its agents runs a copy of them, which ends with the agent", fix)
+				"each of its agents runs a copy of them, which ends with the agent",
+				fix+"; correct the entry of one that does not start in that file, or remove it")
 		case !c.Connected():
 			f = f.with(Note, c.Path+" has no entry that starts holdline",
-				"its agents cannot consult, and share no server", fix)
+				"its agents cannot consult, and share no server", connect)
 		case len(lost) > 0:
 			f = f.with(Note, c.Path+" has servers whose program is missing: "+strings.Join(lost, ", "),
 				"they start for no agent, so Holdline cannot host them either",

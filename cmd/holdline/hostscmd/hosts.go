@@ -55,8 +55,8 @@ ssh, or docker:NAME, podman:NAME or kube:POD. Then name it in the server's entry
     holdline hosts add build-box
     holdline config set mcpServers.NAME.holdline.host build-box
 
-Your configuration of ssh, its keys, agent and jump hosts hold. Holdline never
-asks for a password: ssh has to connect without one.`,
+Your ssh configuration, keys, agent and jump hosts apply. Holdline never asks for a
+password: ssh has to connect without one.`,
 		Args: cobra.NoArgs,
 		RunE: h.listHosts,
 	}

@@ -42,8 +42,8 @@ func (s *serversCommand) controls() []*cobra.Command {
 or failed to start too often. The daemon starts it for the agents that are connected,
 or, if none is, for the project of the current directory.`),
 		command("stop", control.ServerStop, stopped, "End a server's processes, and start none until you say so",
-			`End a server's processes. No daemon starts the server again, also no later one, until:
-holdline servers start NAME. Calls in flight end with a fault.`),
+			`End a server's processes. No daemon, not even a later one, starts the server again
+until: holdline servers start NAME. Calls in flight end with a fault.`),
 		s.restartCommand(), s.testCommand(), s.reloadCommand(), s.toolsCommand(), s.callCommand(), s.logsCommand(),
 	}
 }
@@ -155,12 +155,12 @@ tool says of itself: _meta["io.libmcp/effect"], readOnlyHint or idempotentHint. 
 see it in tools/list as annotations.holdline.replayContract.
 
 A tool is pinned as it is when it is first seen: name, description, schemas and
-annotations. One that is another later is marked as changed, since a server could
-have an agent trust a harmless tool and make something else of it. An edit of the
-server's entry changes no pin. With "pin": "block" in its holdline object agents do
-not see such a tool and cannot call it until it is accepted; else nothing is kept
-from them. With --changes, what has changed, when, and from what to what; with
---accept, the tools of server NAME are pinned as they are now.
+annotations. A tool that differs later is marked as changed, since a server could win
+trust with a harmless tool and then turn it into something else. Editing the server's
+entry changes no pin. With "pin": "block" in its holdline object, agents neither see nor
+call such a tool until it is accepted; otherwise they can go on using it. With
+--changes, what has changed, when, and from what to what; with --accept, the tools of
+server NAME are pinned as they are now.
 
 With --json, a list of objects: server, tools (name, exposed (the name that agents
 see), contract, listing (the tool as it is listed for agents that use this server

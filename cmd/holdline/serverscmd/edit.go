@@ -64,12 +64,12 @@ variables of --env-file, of ~/.config/holdline/env (mode 0600) and of the
 environment: so secrets need not stand in the configuration. Mind the quotes:
 within single ones, your shell leaves them alone.
 
-The server is started once, as servers test does, and ended. It is added if it works, and
-each client that setup has connected gets an entry for it; --no-connect leaves them.
-One that does not start or cannot be reached is not added, except with --force.
+The server is started once, as servers test does, and ended. It is added if it works,
+and each client that setup has connected gets an entry for it, except with --no-connect.
+A server that does not start or cannot be reached is not added, except with --force.
 
-A remote server that wants a login is added: then log in with holdline servers login
-NAME, or at once with --login. On a terminal the command offers that.
+A remote server that requires a login is added. Log in with holdline servers login NAME,
+or at once with --login; on a terminal the command offers it.
 
 Scopes: project (one process for each project, started in its root; default),
 shared (one for all), session (one for each agent).`,

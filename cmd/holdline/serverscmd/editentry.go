@@ -20,8 +20,8 @@ func (s *serversCommand) newEditEntry() *cobra.Command {
 is replaced once the copy has no mistakes, and a running daemon then reads it. The rest of
 the file stays as it is.
 
-Nobody but you can read the copy, and it is removed when the command ends. The command
-needs a terminal. In scripts, "holdline config set mcpServers.NAME.KEY VALUE" changes one
+Only you can read the copy, and it is removed when the command ends. The command needs a
+terminal. In scripts, "holdline config set mcpServers.NAME.KEY VALUE" changes one
 setting.`,
 		RunE: func(cmd *cobra.Command, args []string) error { return s.editEntry(cmd, args[0]) },
 	}

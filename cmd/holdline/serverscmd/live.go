@@ -18,13 +18,16 @@ import (
 )
 
 // liveServers asks the running daemon for the status of its servers, by name. known is false if no
-// daemon runs. It is also false, with a warning, if the daemon reads another file than that at
-// path.
+// daemon runs. It is also false if the daemon reads another file than that at path, or if the user
+// has stopped it, which are printed to stderr.
 func (s *serversCommand) liveServers(
 	cmd *cobra.Command, path string,
 ) (all map[string]control.Server, known bool, err error) {
 	status, err := attach.Ask[control.StatusAnswer](cmd, s.proc, control.Status, nil)
 	if errors.Is(err, socket.ErrNoDaemon) {
+		if mark, stopped := errors.AsType[*socket.StoppedError](err); stopped {
+			console.Line(cmd.ErrOrStderr(), 2, "%v. To start it: holdline start", mark)
+		}
 		return nil, false, nil
 	} else if err != nil {
 		return nil, false, err
@@ -144,10 +147,10 @@ func inFlight(s *control.Server) console.Right {
 	return console.Right(fmt.Sprint(s.InFlight))
 }
 
-// toolCount returns how many tools a server has; "?" if it never listed them.
+// toolCount returns how many tools a server has; "-" if it has not listed them, such as one that no agent has used yet.
 func toolCount(s *control.Server) console.Right {
 	if s.Tools == nil {
-		return "?"
+		return "-"
 	}
 	return console.Right(fmt.Sprint(*s.Tools))
 }

@@ -48,15 +48,15 @@ func newLogin(s *serversCommand) *cobra.Command {
 	var o loginOptions
 	cmd := &cobra.Command{
 		Use: "login [NAME]", Short: "Log in to a remote server, for all agents",
-		Long: `Log in to a server that has an address and wants a login (OAuth). Without NAME, log in
-to each server that needs it, one after the other.
+		Long: `Log in to a remote server that requires a login (OAuth). Without NAME, log in to each
+server that needs it, one after the other.
 
 The login is kept for all agents and projects, and renews itself. Agents need not be
 started again.
 
 A browser is opened here. On a machine without one, such as over ssh, the server's page
 for codes is used if it has one. Otherwise, or with --paste, the address to open is
-printed, and you paste back the address at which the browser has ended.`,
+printed, and you paste back the address where the browser ended up.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return s.logIn(cmd, args, &o) },
 	}
@@ -282,11 +282,11 @@ func newLogout(s *serversCommand) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "logout NAME\n  holdline servers logout --url URL",
 		Short: "Log out of a remote server, for all agents",
-		Long: `End the login to a server: its tokens are taken back by the authorization server, if that
-offers it, and deleted here in any case. Agents' calls of the server fail from then on, and
-so do those of other servers that have the same login: they are named.
+		Long: `End the login to a server: the authorization server is asked to revoke its tokens, if it
+can, and they are deleted here in any case. From then on calls of the server fail, and
+so do calls of other servers with the same login; the command names these.
 
-With --url, that of servers that are not configured any more.`,
+--url ends the login to servers that are no longer configured.`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 1 || (len(args) == 1) == (address != "") {
 				return cmdenv.WithHint(fmt.Errorf("%w: wants NAME or --url URL", cmdenv.ErrUsage),

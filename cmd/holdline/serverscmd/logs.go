@@ -231,7 +231,7 @@ func (p *logPrinter) printNew(logs []control.ServerLog) error {
 		if !p.raw {
 			text = p.filter.Legible(text)
 		}
-		if _, err := p.out.Write(text); err != nil {
+		if err := console.WriteLog(p.out, text); err != nil {
 			return err
 		}
 	}
@@ -284,7 +284,9 @@ func (p *logPrinter) printTogether(logs []control.ServerLog) error {
 	}
 	slices.SortStableFunc(lines, func(a, b line) int { return int(a.unixMS - b.unixMS) })
 	for _, l := range lines {
-		if _, err := fmt.Fprintf(p.out, "%-*s | %s\n", p.width, l.name, l.text); err != nil {
+		if console.Columns(p.out) > 0 {
+			console.Line(p.out, p.width+3, "%-*s | %s", p.width, l.name, l.text)
+		} else if _, err := fmt.Fprintf(p.out, "%-*s | %s\n", p.width, l.name, l.text); err != nil {
 			return err
 		}
 	}

@@ -122,7 +122,11 @@ func (s *serversCommand) try(
 
 // printTested prints the tools of a server that works.
 func printTested(out io.Writer, name string, tools *direct.Tools, took time.Duration) {
-	took = took.Round(100 * time.Millisecond)
+	if took < time.Second {
+		took = max(took, 10*time.Millisecond).Round(10 * time.Millisecond)
+	} else {
+		took = took.Round(100 * time.Millisecond)
+	}
 	if len(tools.Names) == 0 {
 		console.Line(out, 2, "%s works: it answers after %v, and names no tools", name, took)
 	} else {
