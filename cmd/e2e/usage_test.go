@@ -59,6 +59,8 @@ func TestUsage(t *testing.T) {
 		{"consult --engine claud x", "; did you mean claude?\n", " consult"},
 		{"consult --model codex x", "codex is an engine, not a model\nhint: to ask it: holdline consult --engine codex PROMPT\n", ""},
 		{"consult --model claude/opus x", "hint: to ask it: holdline consult --engine claude --model opus PROMPT\n", ""},
+		{"consult --engine claude/opus x", "hint: to ask it: holdline consult --engine claude --model opus PROMPT\n", ""},
+		{"consult --engine opus x", "; a model is named with --model\n", " consult"},
 		{"consult --engine claude --model acp:x y", "hint: to ask it: holdline consult --engine acp:x PROMPT\n", ""},
 		{"import --scope sharred", "; did you mean shared?\n", " import"},
 		{"servers add x --transport htp http://x", "; did you mean http?\n", " servers add"},

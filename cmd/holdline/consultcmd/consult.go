@@ -130,7 +130,11 @@ func refuseEngine(name string) error {
 	if name == "" || strings.HasPrefix(name, config.AgentPrefix) || slices.Contains(known, name) {
 		return nil
 	}
-	near := ""
+	if engine, model, ok := strings.Cut(name, "/"); ok && slices.Contains(known, engine) {
+		return cmdenv.WithHint(fmt.Errorf("%w: --engine: %s is an engine with a model", cmdenv.ErrUsage, name),
+			"to ask it: holdline consult --engine "+engine+" --model "+model+" PROMPT")
+	}
+	near := "; a model is named with --model"
 	if one := spelling.Nearest(name, known); one != "" {
 		near = "; did you mean " + one + "?"
 	}
