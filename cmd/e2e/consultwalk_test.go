@@ -124,7 +124,7 @@ func jointDeaths() (all []consultDeath) {
 // untold are the points at which a worker has not taken its call, so that its process was told nothing.
 var untold = []string{
 	"worker.begun", "worker.detached", "worker.locked", "worker.checked", "worker.listening", "worker.starting",
-	"worker.forked", "worker.recorded", "worker.attached", "worker.read",
+	"worker.forked", "worker.attached", "worker.read",
 }
 
 // outcomeKept reports whether the death leaves the answer intact: the daemon alone may die
@@ -460,8 +460,8 @@ func (d consultDeath) check(t *testing.T, p *place, x answer) {
 	if runs := p.runs(t); runs > 1 {
 		t.Errorf("the program was started %d times", runs)
 	}
-	// At this point the worker may have taken its call, and may not.
-	either := d.point == "worker.phase" && x.Error == nil && !x.Result.IsError
+	// At these points the worker may have taken its call, and may not.
+	either := (d.point == "worker.phase" || d.point == "worker.recorded") && x.Error == nil && !x.Result.IsError
 	if d.outcomeKept() || either {
 		p.wantAnswer(t, x)
 		return

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -26,9 +27,22 @@ func (p *place) toolsEntry(h hosting, args ...string) map[string]any {
 }
 
 // configure writes a configuration with these servers. more are further keys of the file,
-// each followed by its value.
+// each followed by its value. The process of an entry that [place.toolsEntry] and the like have made ends with its
+// last session, unless it says otherwise: tests wait for that.
 func (p *place) configure(servers map[string]any, more ...any) *place {
 	p.t.Helper()
+	servers = maps.Clone(servers)
+	for name, server := range servers {
+		entry, _ := server.(map[string]any)
+		if own, ok := entry["holdline"].(hosting); ok && own["keep_alive"] == nil {
+			entry, own = maps.Clone(entry), maps.Clone(own)
+			if own == nil {
+				own = hosting{}
+			}
+			own["keep_alive"], entry["holdline"] = "0s", own
+			servers[name] = entry
+		}
+	}
 	dir := filepath.Join(p.dir, "home/.config/holdline")
 	cfg := map[string]any{"mcpServers": servers}
 	for i := 0; i+1 < len(more); i += 2 {

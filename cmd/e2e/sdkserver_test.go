@@ -127,7 +127,7 @@ func TestServerEraInterrupted(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	p.configure(map[string]any{"sdk": map[string]any{
-		"command": filepath.Join(programs, "sdkserver"), "args": []string{"modern", p.dir},
+		"command": filepath.Join(programs, "sdkserver"), "args": []string{"modern", p.dir}, "holdline": hosting{},
 	}}).daemon()
 	a := p.agent().shake()
 	came := filepath.Join(p.dir, "came")

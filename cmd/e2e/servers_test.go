@@ -24,7 +24,7 @@ func (p *place) serve(scope string, args ...string) *place {
 	}
 	cfg, err := json.Marshal(map[string]any{"mcpServers": map[string]any{"tools": map[string]any{
 		"command": filepath.Join(programs, "toolserver"), "args": append([]string{"-ledger", p.effects()}, args...),
-		"holdline": map[string]any{"scope": scope},
+		"holdline": map[string]any{"scope": scope, "keep_alive": "0s"},
 	}}})
 	if err == nil {
 		err = os.WriteFile(filepath.Join(dir, "config.json"), cfg, 0o600)

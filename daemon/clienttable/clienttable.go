@@ -347,6 +347,18 @@ func Identity(name string) string {
 	return name
 }
 
+// Ignores reports whether a client is known not to list again what a server says has changed. client is what it
+// calls itself, which its version may follow. Of a client that nobody has watched that is not known.
+func Ignores(client string, list List) bool {
+	name := client
+	if i := strings.LastIndexByte(client, ' '); i > 0 && Identity(client) == client {
+		name = client[:i]
+	}
+	identity := Identity(name)
+	i := slices.IndexFunc(table, func(row Row) bool { return row.Identity == identity })
+	return i >= 0 && table[i].Era != "" && !slices.Contains(table[i].Relists, list)
+}
+
 // Identities returns the names of all clients that [Identity] knows, sorted.
 func Identities() []string {
 	var names []string

@@ -40,6 +40,22 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
+// TestIgnores checks which clients are known not to list again.
+func TestIgnores(t *testing.T) {
+	for client, want := range map[string]bool{
+		"codex-mcp-client 0.130.0": true, "codex": true, "Codex": true,
+		"claude-code 2.1.329": false, "opencode 1.0": false, "gemini-cli-mcp-client 1": false,
+		"cursor-vscode 1": false, "nightly 2": false, "": false, // nobody has watched these
+	} {
+		if got := clienttable.Ignores(client, clienttable.Tools); got != want {
+			t.Errorf("%q: %v", client, got)
+		}
+	}
+	if !clienttable.Ignores("opencode 1.0", clienttable.Prompts) {
+		t.Error("opencode lists no prompts again")
+	}
+}
+
 // TestRowsAgreeWithThemselves checks what the code that reads rows relies on.
 func TestRowsAgreeWithThemselves(t *testing.T) {
 	seen := map[string]string{} // what must be one client's alone, and that client

@@ -189,8 +189,8 @@ type Hosting struct {
 	Disabled         bool           `json:"disabled"`
 	Scope            string         `json:"scope"`
 	Lazy             bool           `json:"lazy"`
-	KeepAlive        time.Duration  `json:"keep_alive"`
-	Launcher         string         `json:"launcher"` // LauncherDirect or LauncherKeep
+	KeepAlive        *time.Duration `json:"keep_alive"` // nil is the default, since 0 means not at all
+	Launcher         string         `json:"launcher"`   // LauncherDirect or LauncherKeep
 	LauncherRefresh  time.Duration  `json:"launcher_refresh"`
 	Card             string         `json:"card"`
 	Contracts        Contracts      `json:"contract"` // see [Settings.Contract]

@@ -85,6 +85,7 @@ type Settings struct {
 	Hosting                   // with defaults
 	MaxRestarts int           // as in Hosting
 	TaskAfter   time.Duration // the same
+	KeepAlive   time.Duration // the same
 
 	wrong string // what is wrong with the entry, of which the rest cannot be relied on then
 }
@@ -113,7 +114,7 @@ func (c Config) Server(name string) (Settings, bool) {
 		Enabled: !s.Disabled && !h.Disabled && (s.Enabled == nil || *s.Enabled),
 		Command: s.Command, Args: s.Args, Cwd: s.Cwd, URL: s.URL, Headers: s.Headers,
 		OAuth:   s.OAuth.effective(),
-		Hosting: h, MaxRestarts: *h.MaxRestarts, TaskAfter: *h.TaskAfter,
+		Hosting: h, MaxRestarts: *h.MaxRestarts, TaskAfter: *h.TaskAfter, KeepAlive: *h.KeepAlive,
 		wrong: s.wrong,
 	}
 	if out.Transport == Stdio {

@@ -26,13 +26,13 @@ func TestServerDefaults(t *testing.T) {
 	want := Settings{
 		Name: "a", Enabled: true, Transport: "stdio",
 		Command: "npx", Args: []string{"-y"}, Env: map[string]redact.Secret{"K": "v"}, Cwd: "/x",
-		MaxRestarts: 5, TaskAfter: 20 * time.Second,
+		MaxRestarts: 5, TaskAfter: 20 * time.Second, KeepAlive: 10 * time.Minute,
 		Hosting: Hosting{
 			Scope: "project", Timeout: 300 * time.Second, MaxTimeout: time.Hour, StartTimeout: 2 * time.Minute,
 			TaskAfter:     new(20 * time.Second),
 			MaxConcurrent: 32, MaxRestarts: new(5), RestartWindow: 5 * time.Minute, CircuitThreshold: 5,
 			CircuitReset: 30 * time.Second, InheritEnv: "core", Pin: PinWarn, Confine: "off",
-			Launcher: LauncherKeep, LauncherRefresh: 24 * time.Hour,
+			KeepAlive: new(10 * time.Minute), Launcher: LauncherKeep, LauncherRefresh: 24 * time.Hour,
 			HostWindow: 24 * time.Hour,
 		},
 	}
@@ -49,14 +49,14 @@ func TestServerDefaults(t *testing.T) {
 func TestServerSettings(t *testing.T) {
 	c := parsed(t, `"a": {"type": "streamable-http", "url": "https://x/mcp", "headers": {"K": "v"}, "env_file": "/e",
 		"autoApprove": ["x"], "alwaysAllow": [], "timeout": 60, "description": {"any": "thing"},
-		"holdline": {"scope": "session", "lazy": true, "keep_alive": "10m", "card": "https://x/card", "contract": "convergent",
+		"holdline": {"scope": "session", "lazy": true, "keep_alive": "0s", "card": "https://x/card", "contract": "convergent",
 		"allow": ["a*"], "deny": ["b"], "projects": ["/p"], "timeout": "2h", "task_after": "0s", "start_timeout": "5m", "max_concurrent": 7, "max_restarts": 0,
 		"restart_window": "1m", "circuit_threshold": 2, "circuit_reset": "1s", "inherit_env": "none"}}`)
 	got, _ := c.Server("a")
 	want := Settings{
 		Name: "a", Enabled: true, Transport: "http", URL: "https://x/mcp", Headers: map[string]redact.Secret{"K": "v"},
 		Hosting: Hosting{
-			EnvFile: "/e", Scope: "session", Lazy: true, KeepAlive: 10 * time.Minute, Card: "https://x/card",
+			EnvFile: "/e", Scope: "session", Lazy: true, KeepAlive: new(time.Duration(0)), Card: "https://x/card",
 			Contracts: Contracts{"*": "convergent"}, Allow: []string{"a*"}, Deny: []string{"b"},
 			Projects: []string{"/p"},
 			Timeout:  2 * time.Hour, MaxTimeout: 2 * time.Hour, // never below the timeout

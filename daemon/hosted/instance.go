@@ -74,7 +74,7 @@ type instance struct {
 	gone        bool           // the last start failed, and its project's directory is not there any more
 	inherited   bool           // it has, or had, a process of an earlier daemon
 	lists       *relist.Reader // of its process; nil until it has one
-	idleSince   time.Time      // no session shares it since then; zero while one does
+	idle        *idling        // nil while a session shares it
 }
 
 // errEnded says that Holdline ended a process before it served.

@@ -6,6 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -263,6 +267,111 @@ func TestIdleAfterLateAdoption(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		if state, _ := u.Status(); state != stage.Draining {
 			t.Errorf("after two minutes without a session it is %v", state)
+		}
+		m.hub.End()
+		m.hub.WG.Wait()
+	})
+}
+
+// idles returns a manager with a server of projects, and a process for each of so many of them, which lie in root.
+func idles(t *testing.T, root string, projects int) (*Manager, []*upstream.Process) {
+	t.Helper()
+	m := New(Options{
+		Log: slog.New(slog.DiscardHandler), CatalogDir: t.TempDir(), StateDir: t.TempDir(), Servers: []entry.Server{{
+			Name: "s", Scope: entry.Project, MaxConcurrent: 1, KeepAlive: 10 * time.Minute,
+		}},
+	})
+	var all []*upstream.Process
+	for i := range projects {
+		dir := filepath.Join(root, strconv.Itoa(i))
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		m.hub.Mu.Lock()
+		inst := m.servers["s"].instanceLocked(&tool.Caller{Project: dir, Root: dir})
+		u := m.hub.NewProcess(inst, t.TempDir(), "s", process.Owner{})
+		inst.runLocked(u)
+		u.ChangeLocked(stage.Ready)
+		m.idleLocked()
+		m.hub.Mu.Unlock()
+		all = append(all, u)
+		time.Sleep(time.Second)
+	}
+	return m, all
+}
+
+// draining returns which of the processes are ending.
+func draining(all []*upstream.Process) (which []int) {
+	for i, u := range all {
+		if state, _ := u.Status(); state == stage.Draining {
+			which = append(which, i)
+		}
+	}
+	return which
+}
+
+// TestLastSessionLeaves_ProcessWaits checks how long processes wait for a session: for the time that is configured,
+// no longer than their project is there, and not more than maxIdle of them.
+func TestLastSessionLeaves_ProcessWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		root := t.TempDir()
+		m, all := idles(t, root, maxIdle+2)
+		synctest.Wait()
+		if got := draining(all); !slices.Equal(got, []int{0, 1}) {
+			t.Errorf("with %d processes %v end", len(all), got)
+		}
+		if err := os.Remove(filepath.Join(root, "5")); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(rootPause)
+		synctest.Wait()
+		if got := draining(all); !slices.Equal(got, []int{0, 1, 5}) {
+			t.Errorf("once a project was removed %v end", got)
+		}
+		time.Sleep(9 * time.Minute)
+		synctest.Wait()
+		if got := draining(all); len(got) != 3 {
+			t.Errorf("before the time is over %v end", got)
+		}
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		if got := draining(all); len(got) != len(all) {
+			t.Errorf("after the time only %v end", got)
+		}
+		m.hub.End()
+		m.hub.WG.Wait()
+	})
+}
+
+// comer is a client of the project in that directory.
+type comer struct {
+	anyClient
+	dir string
+}
+
+func (comer) Era() string { return "" }
+
+func (c comer) Caller() tool.Caller { return tool.Caller{Session: "x", Project: c.dir, Root: c.dir} }
+
+// TestSessionComesWhileProcessWaits_NothingEnds checks that a session ends the wait, and that the next wait is a whole
+// one, of one goroutine.
+func TestSessionComesWhileProcessWaits_NothingEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		root := t.TempDir()
+		m, all := idles(t, root, 1)
+		for range 100 {
+			time.Sleep(time.Minute)
+			m.Opened("x", comer{dir: filepath.Join(root, "0")})
+			m.Closed("x", "")
+		}
+		synctest.Wait()
+		if got := draining(all); len(got) != 0 {
+			t.Errorf("%v end", got)
+		}
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		if got := draining(all); len(got) != 1 {
+			t.Errorf("after the time %v end", got)
 		}
 		m.hub.End()
 		m.hub.WG.Wait()

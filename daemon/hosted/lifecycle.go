@@ -331,44 +331,94 @@ func (inst *instance) Uses(session string, c tool.Client) bool {
 	return inst.srv.visible(&who) && inst.sharedByLocked(session, c)
 }
 
-// idleLocked starts the idle time of instances that no session shares. When that
-// time, KeepAlive, is over and still no session shares the instance, its process is
-// drained. A process with a detached call is not idle: the time begins anew.
-func (m *Manager) idleLocked() {
-	now := time.Now()
-	for _, inst := range m.instances {
-		if m.hub.Closed || inst.inherited && !m.hub.Expected || inst.key.scope == entry.Session ||
-			!inst.idleSince.IsZero() || inst.usedLocked() {
-			continue
-		}
-		inst.idleSince = now
-		wait := inst.srv.Entry().KeepAlive
-		m.hub.WG.Go(func() {
-			err := m.hub.Pause(wait, nil)
-			gone := inst.rootIsGone()
-			m.hub.Mu.Lock()
-			defer m.hub.Mu.Unlock()
-			for err == nil && inst.idleSince.Equal(now) && inst.up != nil && inst.up.HasDetachedLocked() {
-				m.hub.Mu.Unlock()
-				err = m.hub.Pause(max(wait, detachedPause), nil)
-				m.hub.Mu.Lock()
-			}
-			if !inst.idleSince.Equal(now) { // a session came meanwhile, and may have left again
-				return
-			}
-			inst.idleSince = time.Time{}
-			if err == nil && !inst.usedLocked() {
-				inst.leaveLocked()
-				if gone {
-					inst.forgetLocked()
-				}
-			}
-		})
+// idling is the time of an instance that no session shares.
+type idling struct {
+	since time.Time
+	over  chan struct{} // closed when a session shares the instance again, or its process must make room
+}
+
+// end ends the wait of [Manager.endIdle]. The caller must hold the hub's mutex.
+func (i *idling) end() {
+	if !waiting.IsClosed(i.over) {
+		close(i.over)
 	}
 }
 
-// detachedPause is the least pause between two looks at a process that only detached calls keep.
-const detachedPause = time.Second
+// idleLocked starts the idle time of instances that no session shares. When that
+// time, KeepAlive, is over and still no session shares the instance, its process is
+// drained; so is that of a removed project, and the one that has waited longest if too many wait.
+// A process with a detached call is not idle: the time begins anew.
+func (m *Manager) idleLocked() {
+	for _, inst := range m.instances {
+		if m.hub.Closed || inst.inherited && !m.hub.Expected || inst.key.scope == entry.Session ||
+			inst.idle != nil || inst.usedLocked() {
+			continue
+		}
+		idle := &idling{time.Now(), make(chan struct{})}
+		inst.idle = idle
+		wait := inst.srv.Entry().KeepAlive
+		m.hub.WG.Go(func() { m.endIdle(inst, idle, wait) })
+	}
+	m.boundIdleLocked()
+}
+
+// maxIdle is how many processes wait for a session at most.
+const maxIdle = 20
+
+// boundIdleLocked ends the wait of the processes that have waited longest, if too many wait.
+func (m *Manager) boundIdleLocked() {
+	var waits []*instance
+	for _, inst := range m.instances {
+		if inst.idle != nil && inst.up != nil && !waiting.IsClosed(inst.idle.over) && !inst.up.HasDetachedLocked() {
+			waits = append(waits, inst)
+		}
+	}
+	slices.SortFunc(waits, func(a, b *instance) int { return b.idle.since.Compare(a.idle.since) })
+	for _, inst := range waits[min(len(waits), maxIdle):] {
+		inst.idle.end()
+	}
+}
+
+// Pauses of an instance that no session shares.
+const (
+	detachedPause = time.Second      // least pause between two looks at a process that only detached calls keep
+	rootPause     = 30 * time.Second // between two looks whether the project was removed
+)
+
+// endIdle waits until the idle time of an instance is over, and drains its process unless a session shares it.
+func (m *Manager) endIdle(inst *instance, idle *idling, wait time.Duration) {
+	gone := inst.rootIsGone()
+	for rest := wait; rest > 0 && !gone && !waiting.IsClosed(idle.over); rest -= rootPause {
+		if m.hub.Pause(min(rest, rootPause), idle.over) != nil {
+			return
+		}
+		gone = inst.rootIsGone()
+	}
+	m.hub.Mu.Lock()
+	defer m.hub.Mu.Unlock()
+	for inst.idle == idle && inst.up != nil && inst.up.HasDetachedLocked() {
+		again, over := max(wait, detachedPause), idle.over
+		if gone || waiting.IsClosed(over) {
+			again, over = detachedPause, nil
+		}
+		m.hub.Mu.Unlock()
+		err := m.hub.Pause(again, over)
+		m.hub.Mu.Lock()
+		if err != nil {
+			return
+		}
+	}
+	if inst.idle != idle { // a session came meanwhile, and may have left again
+		return
+	}
+	inst.idle = nil
+	if !inst.usedLocked() {
+		inst.leaveLocked()
+		if gone {
+			inst.forgetLocked()
+		}
+	}
+}
 
 // eagerLocked starts the servers that a session sees and that are not lazy.
 func (m *Manager) eagerLocked(c tool.Caller) {

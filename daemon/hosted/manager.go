@@ -135,8 +135,9 @@ func (m *Manager) Opened(session string, c tool.Client) {
 	defer m.hub.Mu.Unlock()
 	m.hub.Clients[session] = c
 	for _, inst := range m.instances {
-		if !inst.idleSince.IsZero() && inst.usedLocked() {
-			inst.idleSince = time.Time{}
+		if inst.idle != nil && inst.usedLocked() {
+			inst.idle.end()
+			inst.idle = nil
 		}
 	}
 	m.hub.BoundLocked(session)

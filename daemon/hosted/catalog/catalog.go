@@ -17,6 +17,7 @@ import (
 	"sync"
 	"time"
 
+	"holdline/daemon/clienttable"
 	"holdline/daemon/hosted/dispatch"
 	"holdline/daemon/hosted/startup"
 	"holdline/daemon/listing"
@@ -149,7 +150,8 @@ func (d *Catalog) List(ctx context.Context, c tool.Caller, method string) (list 
 	if !ok {
 		return tool.List{}, false
 	}
-	d.askAll(ctx, c)
+	kind, _, _ := strings.Cut(method, "/")
+	d.askAll(ctx, c, clienttable.Ignores(c.Client, clienttable.List(kind)))
 	return d.memo.List(d.s.View(ctx, &c), k), true
 }
 
@@ -175,18 +177,30 @@ func kindOf(method string) (listing.Kind, bool) {
 	return 0, false
 }
 
+// freshList is how long a list waits for a server that is starting and whose earlier list is known, if the client
+// would not list again: see [clienttable.Ignores].
+const freshList = 8 * time.Second
+
 // askAll starts the servers that a caller sees and that have never listed, and waits
 // for their lists for a limited time. It returns the errors of those that have not
-// listed, by name.
-func (d *Catalog) askAll(ctx context.Context, c tool.Caller) map[string]error {
+// listed, by name. With fresh it also waits for servers that are starting and have listed before.
+func (d *Catalog) askAll(ctx context.Context, c tool.Caller, fresh bool) map[string]error {
 	var mu sync.Mutex // guards failed
 	failed := map[string]error{}
 	var asking sync.WaitGroup
 	for _, s := range d.visible(ctx, &c) {
-		if view := s.View(&c); view.Offering != nil {
+		listed := s.View(&c).Offering != nil
+		if listed && !fresh {
 			continue
 		}
-		name, wait := s.Entry().Name, patience(s.Start(&c), time.Now())
+		start, name := s.Start(&c), s.Entry().Name
+		wait := patience(start, time.Now())
+		if listed {
+			if start.Begun.IsZero() || start.Failed || start.Unprepared {
+				continue
+			}
+			wait = max(freshList-time.Since(start.Begun), 0)
+		}
 		asking.Go(func() {
 			ctx, cancel := context.WithTimeoutCause(ctx, wait,
 				fault.New(fault.Timeout, fault.Server, startup.Operation(name),
@@ -196,7 +210,7 @@ func (d *Catalog) askAll(ctx context.Context, c tool.Caller) map[string]error {
 			if err == nil {
 				return
 			}
-			if ctx.Err() == nil {
+			if ctx.Err() == nil && !listed {
 				d.log.WarnContext(ctx, "server is not listed", "server", name, "err", err)
 			}
 			mu.Lock()
@@ -302,7 +316,7 @@ func (d *Catalog) Resource(ctx context.Context, c tool.Caller, uri string) *list
 	if o := d.s.View(ctx, &c).Listed(uri); o != nil {
 		return o
 	}
-	unasked := d.askAll(ctx, c)
+	unasked := d.askAll(ctx, c, false)
 	if o := d.s.View(ctx, &c).Resource(uri, d.handle); o != nil || len(unasked) == 0 {
 		return o
 	}

@@ -520,3 +520,32 @@ func TestPatience(t *testing.T) {
 		}
 	}
 }
+
+// TestServerStartsAnew_ListForClientThatDoesNotListAgain checks that only such a client waits for a server that is
+// starting and has listed before, and no longer than for another list.
+func TestServerStartsAnew_ListForClientThatDoesNotListAgain(t *testing.T) {
+	for _, x := range []struct {
+		client       string
+		method       string
+		start, waits time.Duration
+		want         string
+	}{
+		{"codex-mcp-client 0.130.0", mcp.ToolsList, 3 * time.Second, 3 * time.Second, "s__new"},
+		{"codex-mcp-client 0.130.0", mcp.ToolsList, time.Hour, freshList, "s__old"},
+		{"claude-code 2.1.329", mcp.ToolsList, 3 * time.Second, 0, "s__old"},
+		{"", mcp.ToolsList, 3 * time.Second, 0, "s__old"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newServer("s", "old")
+			s.take()
+			s.lists, s.start, s.begun = listing.Lists{}, x.start, time.Now()
+			s.list(listing.Tools, "new")
+			d := newCatalog(nil, s)
+			begin := time.Now()
+			list, _ := d.List(t.Context(), tool.Caller{Client: x.client}, x.method)
+			if len(list.Entries) != 1 || list.Entries[0].Name != x.want || time.Since(begin) != x.waits {
+				t.Errorf("for %q, a start of %v: %+v after %v", x.client, x.start, list.Entries, time.Since(begin))
+			}
+		})
+	}
+}
