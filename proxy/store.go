@@ -30,7 +30,7 @@ const maxRelayed = 1024
 
 // What is kept for daemons bounds these: the number of facts, and the bytes of one with its name.
 const (
-	maxFacts = 48
+	maxFacts = 128
 	maxFact  = 256
 )
 

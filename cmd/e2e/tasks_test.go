@@ -217,6 +217,60 @@ func (a *agent) notified(status string) task {
 	return got
 }
 
+// TestDaemonKilledWithoutChange_TaskSubscriberToldNothing kills the daemon beside a client that is notified of a
+// task, while that runs and after it has ended. The client is told nothing twice: neither what its subscription
+// is for, nor how the task stands.
+func TestDaemonKilledWithoutChange_TaskSubscriberToldNothing(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	last, open := p.hold(t, "last")
+	p.daemon()
+	a := p.agent("--identity", "a")
+	id := a.consultTask(claudetest.Prompt("x", last, claudetest.Say("said"))).TaskID
+	a.tasky("subscriptions/listen", map[string]any{"notifications": map[string]any{"taskIds": []string{id}}})
+	told, before, ended := 0, "", false
+	hear := func(x *answer) {
+		if x.Method == acknowledged {
+			told++
+		}
+		if x.Method == "notifications/tasks" {
+			got := a.taskOf(*x)
+			if now := got.Status + " " + got.StatusMessage; now == before {
+				t.Errorf("told twice that the task is %s", now)
+			} else {
+				before = now
+			}
+			ended = ended || got.Status == "completed"
+		}
+	}
+	until := func(is func(x *answer) bool) {
+		a.until(func(x *answer) bool {
+			hear(x)
+			return is(x)
+		})
+	}
+	until(func(*answer) bool { return strings.HasPrefix(before, "working") })
+	pid := p.pid(0)
+	kills := func() {
+		for range 10 {
+			kill9(t, pid)
+			pid = p.pid(pid)
+			get := a.tasky("tasks/get", map[string]any{"taskId": id})
+			until(func(x *answer) bool { return x.answers(get) })
+		}
+	}
+	kills()
+	open()
+	if !ended {
+		until(func(*answer) bool { return ended })
+	}
+	kills()
+	if told != 1 {
+		t.Errorf("the subscription was acknowledged %d times, want once", told)
+	}
+	a.rest()
+}
+
 // TestConsultTask asks for consults as tasks. A task survives the daemon, and what it came to is
 // the answer of the consult. Nobody else sees it, and a client that does not declare the
 // extension sees none of it.

@@ -28,7 +28,7 @@ func (p *place) subscribers() []*subscriber {
 					s.begin("subscriptions/listen", modernly(map[string]any{"notifications": map[string]any{
 						"resourceSubscriptions": []string{uri},
 					}}))
-					s.until(func(x *answer) bool { return x.Method == "notifications/subscriptions/acknowledged" })
+					s.until(func(x *answer) bool { return x.Method == acknowledged })
 				}
 			} else {
 				s.shake()
@@ -63,8 +63,14 @@ func (s *subscriber) hear() map[string]int {
 	return s.told
 }
 
-// count counts a line, if it tells of a change.
+// acknowledged stands for the notification that a subscription is in force.
+const acknowledged = "notifications/subscriptions/acknowledged"
+
+// count counts a line, if it tells of a change, or acknowledges a subscription.
 func (s *subscriber) count(x *answer) {
+	if x.Method == acknowledged {
+		s.told[acknowledged]++
+	}
 	if x.Method != "notifications/resources/updated" {
 		return
 	}
@@ -85,8 +91,8 @@ func (s *subscriber) untilTold(uri string) {
 }
 
 // TestDaemonKilledWithoutChange_SubscribersToldNothing kills the daemon 50 times beside agents of both
-// eras that have subscribed to resources, while nothing changes. None of them is told of a change, and
-// the server is not asked again.
+// eras that have subscribed to resources, while nothing changes. None of them is told of a change, or again
+// that it has subscribed, and the server is not asked again.
 func TestDaemonKilledWithoutChange_SubscribersToldNothing(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).serve("shared", "-resources", "told").login()

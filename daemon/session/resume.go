@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"strconv"
 	"time"
 
 	"holdline/daemon/calls"
@@ -214,7 +215,7 @@ func (s *session) sayFarewellLocked() {
 // the kept answers to the lines for which the client still waits, by its greeting. Before that it
 // cancels the other requests: their answers must not reach the client. It tells the hosted servers
 // that the session is open; if the client resumes, it also reports those lines to the executors and
-// acknowledges subscriptions again. It returns true if the session was expelled and must end; the
+// acknowledges subscriptions of which the client may not know. It returns true if the session was expelled and must end; the
 // bye is then queued. Only the reader calls it; it takes s.mu.
 func (s *session) attachLink(ctx context.Context, l *link.Link) (over bool) {
 	g := &l.Greeting
@@ -230,12 +231,18 @@ func (s *session) attachLink(ctx context.Context, l *link.Link) (over bool) {
 		s.n = max(g.Next-1, 0)
 		s.replays = g.Replays
 	}
+	var gone map[string]string
 	s.mu.Lock()
 	over = s.state == expelled
 	s.setLocked(attached, l)
 	s.peer, s.version = l.Peer, profile.Clip(g.Version)
 	if s.replaying = g.Resume; g.Resume {
 		s.lists.Restore(g.Kept, fresh)
+		gone = s.notes.Restore(g.Kept, func(subscription string) bool {
+			n, err := strconv.ParseInt(subscription, 10, 64)
+			_, ok := pending[n]
+			return ok && err == nil
+		})
 		s.told = held.Told(g.Kept)
 	}
 	subscribed := len(s.follows)+len(s.listens) > 0
@@ -271,6 +278,7 @@ func (s *session) attachLink(ctx context.Context, l *link.Link) (over bool) {
 		s.log.InfoContext(ctx, "session resumed",
 			"pending", len(pending), "answers", len(again), "cancelled", len(dropped))
 		s.srv.o.Executors.Resumed(s.hash, pending)
+		s.offerKeep(gone)
 		s.listenOn()
 		if !fresh && subscribed {
 			s.srv.o.Hosted.Back(s.hash)

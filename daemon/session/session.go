@@ -67,6 +67,7 @@ type session struct {
 	uncertain int64              // lines below it may have run without a record that this daemon can read; 0 for none
 
 	lists   held.Lists      // the lists that the client holds; has a lock of its own
+	notes   held.Notes      // what the client was told in its subscriptions; has a lock of its own
 	looking lockcheck.Mutex // held while lists are looked at and a change of them is announced; guards nothing
 
 	mu        lockcheck.Mutex   // guards all below

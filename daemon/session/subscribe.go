@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
+	"slices"
 
 	"holdline/daemon/session/crew"
 	"holdline/daemon/session/flight"
@@ -218,23 +220,33 @@ func (s *session) takesTasks(r *request) bool {
 }
 
 // watchTask notifies the client of a task's state and changes, and blocks until ctx, the
-// subscription's, is done or the task is gone. Without a connection a notification is dropped, but
-// the end of the task is repeated when the client is back. It takes s.mu.
+// subscription's, is done or the task is gone. Of a state of which the client was told last it is not
+// notified again, whichever daemon did that. Without a connection a notification is dropped, but that of
+// the end of the task is made up for when the client is back. It takes s.mu.
 func (s *session) watchTask(ctx context.Context, l *listen.Subscription, id string) {
 	tasks.Watch(ctx, s.srv.o.Tasks, s.who(), id, func() <-chan struct{} {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return s.came
-	}, func(params json.RawMessage) {
-		if tagged, err := listen.Tag(params, l.ID); err == nil {
-			wanted := func() bool { return ctx.Err() == nil }
-			s.offerLine(append(jsonrpc.AppendRequest(nil, nil, mcp.TasksNote, tagged), '\n'), wanted)
+	}, func(state string, params json.RawMessage) {
+		note := held.NewNote(l.Holder, id, []byte(state))
+		tagged, err := listen.Tag(params, l.ID)
+		if err != nil || s.notes.Has(note) {
+			return
 		}
+		line := append(jsonrpc.AppendRequest(nil, nil, mcp.TasksNote, tagged), '\n')
+		s.offerLine(append(line, s.keepLine(note.Keep())...), func() bool {
+			wanted := ctx.Err() == nil
+			if wanted {
+				s.notes.Add(note)
+			}
+			return wanted
+		})
 	})
 }
 
 // acknowledge counts r as a success, queues the acknowledgement, for which it may block, and
-// registers l. A client that holds no list of which it wants the changes is told of those from now
+// registers l. An acknowledgement that an earlier daemon has sent, with the same in it, is not sent again. A client that holds no list of which it wants the changes is told of those from now
 // on; a list that has changed since the client was given it is announced. It returns false, and does
 // not register l, if the client has ended the subscription. It takes s.looking and s.mu.
 func (s *session) acknowledge(ctx context.Context, r *request, l *listen.Subscription) bool {
@@ -247,9 +259,17 @@ func (s *session) acknowledge(ctx context.Context, r *request, l *listen.Subscri
 		missing = append(missing, s.lists.Missing(notification)...)
 	}
 	now := s.look(missing)
-	s.queueAnswer(ctx, outbox.Answer{
-		Line: l.Acknowledgement(), Behind: s.keepLine(held.KeepTold(now)), Queued: func() { s.lists.Follow(now) },
-	}, nil)
+	keep, line := held.KeepTold(now), l.Acknowledgement()
+	if note := held.NewNote(l.Holder, "", line); s.notes.Has(note) {
+		s.lists.Follow(now)
+		s.offerKeep(keep)
+	} else {
+		maps.Copy(keep, note.Keep())
+		s.queueAnswer(ctx, outbox.Answer{Line: line, Behind: s.keepLine(keep), Queued: func() {
+			s.lists.Follow(now)
+			s.notes.Add(note)
+		}}, nil)
+	}
 	s.mu.Lock()
 	wanted := r.flight.At() == flight.Running
 	if wanted {
@@ -273,16 +293,38 @@ func (s *session) unlisten(l *listen.Subscription) {
 	s.mu.Lock()
 	s.listens.Remove(l)
 	s.mu.Unlock()
+	s.offerKeep(s.notes.End(l.Holder))
 	s.srv.o.Hosted.Unsubscribe(s.hash, l.Holder, "")
 }
 
-// listenOn acknowledges all resource subscriptions again. It takes s.mu.
+// listenOn acknowledges each subscription again whose acknowledgement was lost with a connection. It
+// takes s.mu.
 func (s *session) listenOn() {
 	s.mu.Lock()
-	all := s.listens.WithResources()
+	all := slices.Collect(maps.Values(s.listens))
 	s.mu.Unlock()
 	for _, l := range all {
-		s.offerLine(append(l.Acknowledgement(), '\n'), nil)
+		line := l.Acknowledgement()
+		note := held.NewNote(l.Holder, "", line)
+		if s.notes.Has(note) {
+			continue
+		}
+		s.offerLine(append(append(line, '\n'), s.keepLine(note.Keep())...), func() bool {
+			s.notes.Add(note)
+			return true
+		})
+	}
+}
+
+// offerKeep queues a control line that has the proxy keep facts, or forget those that are "". It takes s.mu.
+func (s *session) offerKeep(facts map[string]string) {
+	if !s.keeps || len(facts) == 0 {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cur != nil {
+		s.cur.Out.Control(protocol.Control{Holdline: protocol.Version, Keep: facts})
 	}
 }
 

@@ -228,28 +228,24 @@ func Known(ctx context.Context, s Store, c tool.Caller, ids []string) ([]string,
 }
 
 // Watch notifies a client of a task: how it stands now, then when its message has changed, but
-// at most every few seconds, and at once when it requires input or has ended. connected returns a channel that is
-// closed when the client connects the next time: then Watch reports the end again, since a
-// notification may be lost with a connection. It blocks until ctx is done or there is no such
-// task any more.
+// at most every few seconds, and at once when it requires input or has ended. notify gets what the client is
+// told by that, and skips what it was told last. connected returns a channel that is closed when the client
+// connects the next time: then Watch calls notify again for the end, since a notification may be lost with a
+// connection. It blocks until ctx is done or there is no such task any more.
 func Watch(ctx context.Context, s Store, c tool.Caller, id string,
-	connected func() <-chan struct{}, notify func(params json.RawMessage),
+	connected func() <-chan struct{}, notify func(state string, params json.RawMessage),
 ) {
-	told := ""
 	for wait := time.Duration(0); ; wait = noteEvery {
 		next := connected()
 		t, err := s.Task(ctx, &c, id, wait, false)
 		if err != nil || t == nil || ctx.Err() != nil {
 			return
 		}
-		if now := string(t.Status) + t.Message + string(t.Requests); now != told || t.Status.IsFinal() {
-			params, err := jsonrpc.Marshal(t)
-			if err != nil { // its result is JSON
-				return
-			}
-			notify(params)
-			told = now
+		params, err := jsonrpc.Marshal(t)
+		if err != nil { // its result is JSON
+			return
 		}
+		notify(string(t.Status)+t.Message+string(t.Requests), params)
 		if t.Status.IsFinal() {
 			select {
 			case <-next:

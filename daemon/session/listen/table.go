@@ -34,17 +34,6 @@ func (t Table) OfHolder(holder string) (id jsonrpc.ID) {
 	return id
 }
 
-// WithResources returns the subscriptions that have resources, in no particular order. The caller
-// must hold the session's lock.
-func (t Table) WithResources() (all []*Subscription) {
-	for _, l := range t {
-		if len(l.URIs) > 0 {
-			all = append(all, l)
-		}
-	}
-	return all
-}
-
 // Changed returns the notifications that announce the change of a list, each a line without its
 // newline: one for each subscription to that list. method is that of the notification. It sends
 // nothing. The caller must hold the session's lock.
