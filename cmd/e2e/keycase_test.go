@@ -60,6 +60,9 @@ func caseServerMain(args []string, stdin io.Reader, stdout io.Writer) int {
 			result = `{"resources":[{"uri":"mem://one","name":"one"},{"uri":"FILE:///pub/odd one","name":"odd"}]}`
 		case mcp.TemplatesList:
 			result = `{"resourceTemplates":[{"uriTemplate":"file:///{+path}","name":"any"}]}`
+		case mcp.Complete:
+			result = `{"completion":{"values":["pub/a","secret/k","/secret/k","pub/../secret/k","sec%72et/k","secret","pub/b"],` +
+				`"total":7,"hasMore":false}}`
 		case mcp.ToolsCall:
 			text := fmt.Sprintf(`{"content":[{"type":"text","text":%q}]}`, "ran "+m.Params.Name+" "+m.Params.Arguments.Text)
 			switch m.Params.Name {

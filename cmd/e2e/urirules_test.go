@@ -75,6 +75,73 @@ func TestDeniedURIInOtherSpellings_ServerIsNotAsked(t *testing.T) {
 	}
 }
 
+// TestCompletionOfDeniedValue_NeitherAskedNorNamed completes an argument of a template whose resources a rule
+// forbids in part. The server is not asked with a value that makes a forbidden one, however the request spells
+// it; and of the values that the server names, the client gets those alone that it may use.
+func TestCompletionOfDeniedValue_NeitherAskedNorNamed(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	got := p.caseServer()
+	const template, file = "file:///{+path}", `"ref":{"type":"ref/resource","uri":"file:///{+path}"}`
+	for _, only := range []bool{false, true} {
+		a := p.agent().shake()
+		if only {
+			a = p.agent("--server", "s").shake()
+		}
+		ask := func(params string) answer {
+			a.next++
+			a.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":%q,"params":{%s}}`, a.next, mcp.Complete, params))
+			return a.wait(a.next)
+		}
+		value := func(text string) string {
+			b, err := json.Marshal(map[string]string{"name": "path", "value": text})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return string(b)
+		}
+		for _, typed := range []string{"", "p", "pub/", "pub/a"} {
+			const want = `{"completion":{"values":["pub/a","secret","pub/b"],"hasMore":false}}`
+			if x := ask(file + `,"argument":` + value(typed)); x.Error != nil || x.result(t, a.next) != want {
+				t.Errorf("%q: %s", typed, x.raw)
+			}
+		}
+		for _, typed := range []string{
+			"secret/", "secret/k", "/secret/", "./secret/", "pub/../secret/", "%73ecret/", "%2e/secret/", "secret%2F", `\secret\`, "sec\tret/",
+			"secret/\u0000", "//localhost/secret/", "pub/..%2fsecret/",
+		} {
+			if x := ask(file + `,"argument":` + value(typed)); x.Error == nil {
+				t.Errorf("%q: %s", typed, x.raw)
+			}
+		}
+		bad := value("secret/")
+		for _, params := range []string{
+			`"ref":{"type":"ref/resource","name":"s__greet","uri":"file:///{+path}"},"argument":` + bad,
+			`"ref":{"type":"ref/resource","name":"greet","uri":"file:///secret/{x}"},"argument":{"name":"x","value":""}`,
+			`"ref":{"type":"ref/prompt","name":"s__greet","uri":"file:///secret/{x}"},"argument":{"name":"x","value":""}`,
+			`"ref":{"type":"ref/prompt","uri":"file:///{+path}"},"argument":` + bad,
+			`"ref":{"type":"ref/resource","name":"s__greet"},"argument":` + bad,
+			file + `,"argument":{"name":"other","value":"a"},"context":{"arguments":{"path":"secret/"}}`,
+			file + `,"argument":{"name":"other","value":"a"},"context":{"arguments":{"Path":"secret/"}}`,
+			file + `,"argument":{"name":"Path","value":"secret/"}`,
+			file + `,"argument":{"name":"path","value":"a"},"context":{"arguments":{"path":"secret/"}}`,
+			file + `,"argument":{"name":"path","value":"a","Value":"secret/"}`,
+			file + `,"argument":{"name":"path","value":"a"},"Argument":` + bad,
+			file + `,"argument":{"name":"path","value":"a"},"context":{"Arguments":{"path":"secret/"}}`,
+			file + `,"argument":{"name":"path","value":["secret/"]}`,
+			file + `,"argument":{"name":"path"}`,
+		} {
+			if x := ask(params); x.Error == nil {
+				t.Errorf("%s: %s", params, x.raw)
+			}
+		}
+	}
+	lines, err := os.ReadFile(got)
+	if n := strings.Count(string(lines), template); err != nil || n < 8 || strings.Contains(string(lines), "ecret") {
+		t.Errorf("the server was asked: %v, %d times\n%s", err, n, lines)
+	}
+}
+
 // TestDeniedNameInOtherSpellings_ServerIsNotAsked asks for a tool that a rule forbids by names that a
 // server could take for its name: with white space, NUL, other Unicode forms, or in another case. A
 // server is only ever asked for what it has listed, by the name that it has listed; and so for prompts.

@@ -216,6 +216,9 @@ func (s *session) callTarget(ctx context.Context, r *request, find findTarget) (
 		Modern: r.modern, Replay: r.replay, Sent: r.sent,
 		Level: s.levelOf(r), Refuse: refuse, Doubt: doubt, Progress: s.progressOf(r), TakesTask: s.takesTasks(r),
 	})
+	if r.msg.Method == mcp.Complete && err == nil {
+		res, err = s.srv.o.Catalog.Completed(who, t, r.msg.Params, res)
+	}
 	if s.guest != "" && err == nil {
 		res, err = profile.ResultForGuest(t, r.operation(), res)
 	}

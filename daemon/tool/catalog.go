@@ -161,10 +161,17 @@ func Digest(h hash.Hash) string { return base64.RawURLEncoding.EncodeToString(h.
 
 // Route returns what answers a request that is no call of a tool, or nil if nothing
 // does. The second result is false for an unknown method. It may wait for a while. An
-// error is the fault denied.
+// error is the fault denied, or invalid_input.
 func (c *Catalog) Route(ctx context.Context, who Caller, method string, params json.RawMessage) (*Remote, bool, error) {
 	if !c.others(who) {
 		return nil, false, nil
+	}
+	var completed *completion
+	if method == mcp.Complete {
+		var err error
+		if completed, err = completionOf(params); err != nil {
+			return nil, true, err
+		}
 	}
 	to, known := c.more.Route(ctx, who, method, params)
 	if to == nil {
@@ -173,6 +180,9 @@ func (c *Catalog) Route(ctx context.Context, who Caller, method string, params j
 	err := c.rules.Check(who.Who(), to.Server, to.Names...)
 	if err == nil && to.Unlisted {
 		err = c.rules.CheckURI(who.Who(), to.Server, to.Names[0])
+	}
+	if err == nil && completed != nil {
+		err = completed.check(c.rules, who.Who(), to.Server, completed.value)
 	}
 	if f, ok := errors.AsType[*fault.Record](err); ok {
 		f.Operation = method

@@ -145,7 +145,7 @@ var (
 		Name: "params",
 		Keys: jsonrpc.Keys{Known: []string{
 			"name", "arguments", "_meta", "cursor", "level", "uri", "ref", "requestId",
-			"protocolVersion", "clientInfo", "capabilities", "notifications",
+			"argument", "context", "protocolVersion", "clientInfo", "capabilities", "notifications",
 			"taskId", "inputResponses", "requestState", "task",
 			"progressToken", "progress", "total", "message",
 			"mode", "url", "elicitationId", "requestedSchema",
@@ -154,6 +154,8 @@ var (
 		In: []Member{
 			{Key: "_meta", Of: &MetaObject},
 			{Key: "ref", Of: &RefObject},
+			{Key: "argument", Of: &CompletedArgumentObject},
+			{Key: "context", Of: &ContextObject},
 			{Key: "clientInfo", Of: &ImplementationObject},
 			{Key: "capabilities", Of: &CapabilitiesObject},
 			{Key: "notifications", Of: &NotificationsObject},
@@ -162,6 +164,10 @@ var (
 	}
 	// RefObject is what is completed.
 	RefObject = Object{Name: "params.ref", Keys: jsonrpc.Keys{Known: []string{"type", "name", "uri"}}}
+	// CompletedArgumentObject is the argument of which values are asked for, and what is known of its value.
+	CompletedArgumentObject = Object{Name: "params.argument", Keys: jsonrpc.Keys{Known: []string{"name", "value"}}}
+	// ContextObject has the values of other arguments.
+	ContextObject = Object{Name: "params.context", Keys: jsonrpc.Keys{Known: []string{"arguments"}}}
 	// NotificationsObject is what a subscription is for.
 	NotificationsObject = Object{
 		Name: "params.notifications",
@@ -196,6 +202,12 @@ var (
 		Name: "an input request", Keys: jsonrpc.Keys{Loose: true, Known: []string{"method", "params"}},
 		In: []Member{{Key: "params", Of: &ParamsObject}},
 	}
+	// CompletedObject is the result of a completion, from which values are left out.
+	CompletedObject = Object{
+		Name: "result of a completion", Keys: jsonrpc.Keys{Loose: true, Known: []string{"completion"}},
+		In: []Member{{Key: "completion", Of: &valuesObject}},
+	}
+	valuesObject = Object{Name: "completion", Keys: jsonrpc.Keys{Loose: true, Known: []string{"values", "total"}}}
 	// AboutObject is the result of initialize and of server/discover.
 	AboutObject = Object{
 		Name: "the server's description",
@@ -269,8 +281,8 @@ var (
 func Objects() []*Object {
 	return []*Object{
 		&MetaObject, &ImplementationObject, &CapabilitiesObject, &capabilityObject, &elicitationObject, &extensionsObject,
-		&effectObject, &recoveryObject, &ParamsObject, &RefObject, &NotificationsObject, &ResponseObject, &ResultObject,
-		&KeptObject, &RequestObject, &AboutObject, &ListObject, &ErrorObject, &EntryObject,
+		&effectObject, &recoveryObject, &ParamsObject, &RefObject, &CompletedArgumentObject, &ContextObject, &NotificationsObject,
+		&ResponseObject, &ResultObject, &CompletedObject, &valuesObject, &KeptObject, &RequestObject, &AboutObject, &ListObject, &ErrorObject, &EntryObject,
 		&AnnotationsObject, &ExecutionObject, &IconObject, &ArgumentObject, &SchemaObject,
 	}
 }

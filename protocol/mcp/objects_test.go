@@ -32,7 +32,7 @@ func spellings(key string) []string {
 // roots are the objects with which a parser begins.
 var roots = []*mcp.Object{
 	&mcp.ParamsObject, &mcp.ResultObject, &mcp.KeptObject, &mcp.AboutObject, &mcp.ListObject, &mcp.ErrorObject,
-	&mcp.EntryObject,
+	&mcp.EntryObject, &mcp.CompletedObject,
 }
 
 // within calls f for an object and for all in it, with a func that puts one where it stands.
