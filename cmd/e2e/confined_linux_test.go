@@ -255,6 +255,18 @@ var reaches = map[string]func(at string) error{
 	"its own limits": func(string) error {
 		return unix.Prlimit(0, unix.RLIMIT_CORE, &unix.Rlimit{}, nil)
 	},
+	"its own mark": func(string) error { // by which it is found when its worker is killed
+		return unix.Prlimit(0, unix.RLIMIT_RTTIME, &unix.Rlimit{Cur: 1 << 40, Max: 1 << 40}, nil)
+	},
+	"the mark of another process": func(at string) error {
+		return ofProcess(at, func(pid int) error {
+			var limit unix.Rlimit
+			if err := unix.Prlimit(pid, unix.RLIMIT_RTTIME, nil, &limit); err != nil {
+				return fmt.Errorf("it cannot be read: %w", err)
+			}
+			return unix.Prlimit(pid, unix.RLIMIT_RTTIME, &limit, nil)
+		})
+	},
 	"its own priority": func(string) error { return raw(unix.SYS_SETPRIORITY, unix.PRIO_PROCESS, 0, 19) },
 	"memory of another process": func(at string) error {
 		f, err := os.Open("/proc/" + at + "/mem")
@@ -396,6 +408,8 @@ func TestConfinedServer_ReachesNoSocket(t *testing.T) {
 		{"a lease", "", "off"},
 		{"its own limits", "", "off any none port other"},
 		{"its own priority", "", "off any none port other"},
+		{"its own mark", "", "off"},
+		{"the mark of another process", victim, "off"},
 		{"a server that is not confined", "", "off"},
 	} {
 		for _, server := range []string{"off", "any", "none", "port", "other"} {

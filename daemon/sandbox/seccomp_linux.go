@@ -188,7 +188,8 @@ const (
 // limits, of which that of CPU time ends it, its priorities and its processors. What the kernel
 // has of a process by its number the caller may change of itself alone, which is the number 0:
 // the filter is the same for all processes that the server starts, so that it cannot know the
-// numbers of their own. A lease on a file would hold up the next process that opens it.
+// numbers of their own. The limit that is its [process.Mark] it keeps: it must be found when its worker is
+// killed. A lease on a file would hold up the next process that opens it.
 func (p *program) keepToItself(call func(number uint32, then func())) {
 	refuse := uint32(unix.SECCOMP_RET_ERRNO | unix.EPERM)
 	arg := func(n uint32) uint32 { return offArg0 + n*argSize }
@@ -202,6 +203,15 @@ func (p *program) keepToItself(call func(number uint32, then func())) {
 			must(arg(2), 0)
 			must(arg(2)+argSize/2, 0)
 		})
+		p.load(arg(1))
+		p.when(unix.BPF_JEQ, unix.RLIMIT_RTTIME, func() {
+			must(arg(2), 0)
+			must(arg(2)+argSize/2, 0)
+		})
+	})
+	call(unix.SYS_SETRLIMIT, func() {
+		p.load(arg(0))
+		p.when(unix.BPF_JEQ, unix.RLIMIT_RTTIME, func() { p.ret(refuse) })
 	})
 	for _, number := range []uint32{
 		unix.SYS_SCHED_SETAFFINITY, unix.SYS_SCHED_SETSCHEDULER, unix.SYS_SCHED_SETPARAM, unix.SYS_SCHED_SETATTR,

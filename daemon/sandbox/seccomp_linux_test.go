@@ -63,8 +63,27 @@ var ofProcesses = []struct {
 }{
 	{
 		"prlimit64", unix.SYS_PRLIMIT64, "the filter",
-		[][6]uint64{{0, unix.RLIMIT_CPU, 1 << 40, 0}, {0, unix.RLIMIT_CPU, 4096}, {77, unix.RLIMIT_CPU, 0, 4096}},
-		[][6]uint64{{77, unix.RLIMIT_CPU, 4096}, {77, unix.RLIMIT_CPU, 1 << 40}, {1<<32 | 77, unix.RLIMIT_CPU, 4096}},
+		[][6]uint64{
+			{0, unix.RLIMIT_CPU, 1 << 40, 0},
+			{0, unix.RLIMIT_CPU, 4096},
+			{77, unix.RLIMIT_CPU, 0, 4096},
+			{0, unix.RLIMIT_RTTIME, 0, 4096},
+			{77, unix.RLIMIT_RTTIME, 0, 4096},
+		},
+		[][6]uint64{
+			{77, unix.RLIMIT_CPU, 4096},
+			{77, unix.RLIMIT_CPU, 1 << 40},
+			{1<<32 | 77, unix.RLIMIT_CPU, 4096},
+			{77, unix.RLIMIT_RTTIME, 4096},
+			{0, unix.RLIMIT_RTTIME, 4096},
+			{0, unix.RLIMIT_RTTIME, 1 << 40},
+			{0, 1<<32 | unix.RLIMIT_RTTIME, 4096}, // its own, which says whose it is
+		},
+	},
+	{
+		"setrlimit", unix.SYS_SETRLIMIT, "the filter",
+		[][6]uint64{{unix.RLIMIT_CPU, 4096}, {unix.RLIMIT_CORE, 4096}},
+		[][6]uint64{{unix.RLIMIT_RTTIME, 4096}, {1<<32 | unix.RLIMIT_RTTIME, 4096}},
 	},
 	{"sched_setaffinity", unix.SYS_SCHED_SETAFFINITY, "the filter", [][6]uint64{{0, 8, 4096}}, [][6]uint64{{77, 8, 4096}}},
 	{"sched_setscheduler", unix.SYS_SCHED_SETSCHEDULER, "the filter", [][6]uint64{{0, 3, 4096}}, [][6]uint64{{77, 3, 4096}}},
