@@ -16,7 +16,6 @@ import (
 	"holdline/daemon/consult/request"
 	"holdline/daemon/hosted/private"
 	"holdline/daemon/tool"
-	"holdline/daemon/waiting"
 	"holdline/protocol/bootclock"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
@@ -102,12 +101,12 @@ func (m *Manager) decide(j *Job, e *private.End, again bool) calls.Action {
 // wasTold reports whether the process of a job's dead worker may have been told of the job. It waits while that
 // cannot be read for an error that passes.
 func (m *Manager) wasTold(j *Job) bool {
-	for begin := time.Now(); ; {
-		told, err := jobdir.Told(j.Dir)
-		if err == nil || time.Since(begin) >= ownfile.PassingTime || waiting.Pause(j.life, ownfile.PassingPause) != nil {
-			return told || err != nil
-		}
-	}
+	told := true
+	err := ownfile.Patiently(j.life, time.Now(), func() (err error) {
+		told, err = jobdir.Told(j.Dir)
+		return err
+	})
+	return told || err != nil
 }
 
 // compose returns the arguments of the call and the environment of the process, as the configuration

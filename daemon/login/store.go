@@ -114,18 +114,11 @@ func (s *Store) Sweep() {
 	}
 }
 
-// readTries is how often a file is read that cannot be read for an error that passes.
-const readTries = 3
-
 // Read reads the record of that id into r, which is empty with an error. It takes no lock: a file is always whole. The
 // error wraps [fs.ErrNotExist], [ErrNewer], [ErrOpen], [ErrBroken], [ErrNoKey] or
 // [ownfile.ErrRefused].
 func (s *Store) Read(id string, r Record) error {
-	err := s.read(id, r)
-	for try := 1; ownfile.Passes(err) && try < readTries; try++ {
-		err = s.read(id, r)
-	}
-	return err
+	return ownfile.Again(func() error { return s.read(id, r) })
 }
 
 // read is [Store.Read] without another try.

@@ -7,6 +7,7 @@
 package ownfile
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -218,6 +219,37 @@ func Passes(err error) bool {
 		}
 	}
 	return false
+}
+
+// tries is how often [Again] reads.
+const tries = 3
+
+// Again calls read again, a few times and at once, while it returns an error that passes, and returns the last
+// error. It is for who cannot wait: another one has given back what was short, or never does.
+func Again(read func() error) error {
+	err := read()
+	for try := 1; Passes(err) && try < tries; try++ {
+		err = read()
+	}
+	return err
+}
+
+// Patiently calls read again, with pauses, while it returns an error that passes, and returns the last error: of
+// the first call after PassingTime since begun, or as soon as ctx is done.
+func Patiently(ctx context.Context, begun time.Time, read func() error) error {
+	pause := time.NewTicker(PassingPause)
+	defer pause.Stop()
+	for {
+		err := read()
+		if !Passes(err) || time.Since(begun) >= PassingTime {
+			return err
+		}
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			return err
+		}
+	}
 }
 
 // refuse returns an [ErrRefused] about what lies at path.

@@ -63,9 +63,6 @@ func (l *Ledger) sum() string {
 // ErrDamaged is wrapped by errors about a file that is not as [Ledger.Write] has written it.
 var ErrDamaged = errors.New("what consults have cost is lost, since the file is damaged")
 
-// readTries is how often a file is read that cannot be read, as for a lack of descriptors.
-const readTries = 3
-
 // day returns the local date of a time. Budgets of a day begin anew at the user's
 // midnight.
 func day(t time.Time) string { return t.Local().Format(time.DateOnly) }
@@ -99,10 +96,11 @@ func Read(path string, now time.Time) (Ledger, error) {
 
 // read returns the ledger in one file.
 func read(path string) (l Ledger, err error) {
-	b, err := ownfile.Read(path, ownfile.MaxDocument)
-	for try := 1; ownfile.Passes(err) && try < readTries; try++ {
+	var b []byte
+	err = ownfile.Again(func() (err error) {
 		b, err = ownfile.Read(path, ownfile.MaxDocument)
-	}
+		return err
+	})
 	switch {
 	case err != nil:
 		return l, fmt.Errorf("what consults have cost cannot be read: %w", err)

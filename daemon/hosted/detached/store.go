@@ -25,7 +25,6 @@ import (
 	"holdline/daemon/statedir"
 	"holdline/daemon/tasks"
 	"holdline/daemon/tool"
-	"holdline/daemon/waiting"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/jsonrpc"
@@ -99,12 +98,14 @@ func Open(ctx context.Context, dir string, log *slog.Logger) (*Store, error) {
 			continue
 		}
 		path := filepath.Join(dir, e.Name())
-		r, size, err := readRecord(path)
-		for ownfile.Passes(err) && time.Since(begun) < ownfile.PassingTime {
-			if waiting.Pause(ctx, ownfile.PassingPause) != nil {
-				return nil, context.Cause(ctx) // the next daemon reads it
-			}
+		var r Record
+		var size int64
+		err := ownfile.Patiently(ctx, begun, func() (err error) {
 			r, size, err = readRecord(path)
+			return err
+		})
+		if ownfile.Passes(err) && ctx.Err() != nil {
+			return nil, context.Cause(ctx) // the next daemon reads it
 		}
 		if errors.Is(err, errVersion) {
 			log.WarnContext(ctx, "the file of a task cannot be read, and is left alone", "err", err)

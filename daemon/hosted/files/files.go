@@ -10,6 +10,7 @@ import (
 
 	"holdline/daemon/hosted/verdict"
 	"holdline/daemon/listing"
+	"holdline/protocol/ownfile"
 )
 
 // Files are those of all servers. It is safe for concurrent use.
@@ -33,17 +34,15 @@ func (f *Files) Log(server string) string { return LogIn(f.StateDir, server) }
 // LogIn returns the path of that file in a directory of how servers stand.
 func LogIn(dir, server string) string { return filepath.Join(dir, server+".log") }
 
-// readTries is how often a file is read that cannot be read, as for a lack of descriptors.
-const readTries = 3
-
 // Read reads the files of a server whose entry has that key. The offers are nil if they are not
 // known; of a file that is damaged they say that. It logs a failure.
 func (f *Files) Read(server, key string) (verdict.Verdict, *listing.Memory) {
 	v, err := verdict.Read(f.verdict(server), key)
-	mem, unread := listing.ReadMemory(f.offers(server))
-	for try := 1; unread != nil && !errors.Is(unread, listing.ErrDamaged) && try < readTries; try++ {
-		mem, unread = listing.ReadMemory(f.offers(server))
-	}
+	var mem *listing.Memory
+	unread := ownfile.Again(func() (err error) {
+		mem, err = listing.ReadMemory(f.offers(server))
+		return err
+	})
 	if unread != nil {
 		mem = &listing.Memory{Lost: f.offers(server)}
 	}
