@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf16"
@@ -29,7 +30,7 @@ const (
 )
 
 // maxName is the largest number of characters in the name of a project's directory. The program cuts
-// a longer one, and adds a hash.
+// a longer one, and adds a hash of the path.
 const maxName = 200
 
 // early is how long before its end a login is renewed outside of the wall: the program renews one that
@@ -49,24 +50,27 @@ func homeOf(req *engine.Request) string { return filepath.Join(sandbox.Resolved(
 // transcripts returns the directory of the transcripts of the project in cwd, without links.
 func (c *Claude) transcripts(cwd string) string {
 	dir := sandbox.Resolved(filepath.Join(c.configDir(), dirProjects))
-	if name := projectName(sandbox.Resolved(cwd)); len(name) <= maxName {
-		dir = sandbox.Resolved(filepath.Join(dir, name))
-	}
-	return dir
+	return sandbox.Resolved(filepath.Join(dir, projectName(sandbox.Resolved(cwd))))
 }
 
 // projectName returns the name that the program gives the transcripts of a directory: each UTF-16 unit
-// of the path that is no letter and no digit of ASCII becomes a hyphen.
+// of the path that is no letter and no digit of ASCII becomes a hyphen. A long name ends with a hash of
+// the units, of 32 bits, in base 36.
 func projectName(dir string) string {
 	var name strings.Builder
+	var hash int32
 	for _, unit := range utf16.Encode([]rune(dir)) {
+		hash = hash<<5 - hash + int32(unit)
 		if unit < utf8.RuneSelf && strings.ContainsRune(alphanumeric, rune(unit)) {
 			name.WriteByte(byte(unit))
 		} else {
 			name.WriteByte('-')
 		}
 	}
-	return name.String()
+	if name.Len() <= maxName {
+		return name.String()
+	}
+	return name.String()[:maxName] + "-" + strconv.FormatInt(max(int64(hash), -int64(hash)), 36)
 }
 
 // alphanumeric are the characters that [projectName] keeps.

@@ -25,14 +25,14 @@ func TestProjectName(t *testing.T) {
 	}
 }
 
-// TestTranscriptsOfALongPath checks that a run may write to all transcripts if the name of its own
-// directory is not known.
-func TestTranscriptsOfALongPath(t *testing.T) {
+// TestTranscriptsOfALongPath_ItsOwnAlone checks that a run may write to the transcripts of its project
+// alone, also if the program cuts the name of their directory.
+func TestTranscriptsOfALongPath_ItsOwnAlone(t *testing.T) {
 	t.Parallel()
 	c := New(Options{Env: []string{"HOME=/h"}})
 	for cwd, want := range map[string]string{
 		"/" + strings.Repeat("a", maxName-1): "/h/.claude/projects/-" + strings.Repeat("a", maxName-1),
-		"/" + strings.Repeat("a", maxName):   "/h/.claude/projects",
+		"/" + strings.Repeat("a", maxName):   "/h/.claude/projects/-" + strings.Repeat("a", maxName-1) + "-b6ymvl",
 	} {
 		if got := c.transcripts(cwd); got != want {
 			t.Errorf("%s: %s, want %s", cwd, got, want)
