@@ -17,6 +17,7 @@ import (
 	"holdline/daemon/adapter/engine"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
+	"holdline/protocol/jsonrpc"
 )
 
 // Bounds of schemas and of their use.
@@ -46,7 +47,7 @@ func Check(schema json.RawMessage) error {
 		return engine.Invalid("schema: is no JSON Schema: %v", err)
 	}
 	w := walker{root: root, anchors: map[string]any{}, costs: map[string]int{}, open: map[string]bool{}}
-	if err := w.name(root, 0); err != nil {
+	if err := w.name(root, false, 0); err != nil {
 		return engine.Invalid("schema: %v", err)
 	}
 	if _, err := w.cost(root, "#", nil, 0); err != nil {
@@ -128,20 +129,64 @@ type walker struct {
 	open    map[string]bool
 }
 
-// name collects the anchors below v, and checks what cannot be followed.
-func (w *walker) name(v any, depth int) error {
+// keywords are those that the library reads, which ignores their case: what walker does not take for a
+// reference, it must not take for one either.
+var keywords = []string{
+	"$anchor", "$comment", "$defs", "$dynamicAnchor", "$dynamicRef", "$id", "$ref", "$schema", "$vocabulary",
+	"additionalItems", "additionalProperties", "allOf", "anyOf", "const", "contains", "contentEncoding",
+	"contentMediaType", "contentSchema", "default", "definitions", "dependencies", "dependentRequired",
+	"dependentSchemas", "deprecated", "description", "else", "enum", "examples", "exclusiveMaximum",
+	"exclusiveMinimum", "format", "if", "items", "maxContains", "maxItems", "maxLength", "maxProperties", "maximum",
+	"minContains", "minItems", "minLength", "minProperties", "minimum", "multipleOf", "not", "oneOf", "pattern",
+	"patternProperties", "prefixItems", "properties", "propertyNames", "readOnly", "required", "then", "title", "type",
+	"unevaluatedItems", "unevaluatedProperties", "uniqueItems", "writeOnly",
+}
+
+// named are the keywords whose values are objects with names of the caller's own.
+var named = []string{
+	"properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependentRequired", "dependencies",
+	"$vocabulary",
+}
+
+// values are the keywords whose values are no schemas.
+var values = []string{"enum", "const", "default", "examples"}
+
+// spelled returns an error for a key of a schema that is a keyword in another case.
+func spelled(key string) error {
+	if slices.Contains(keywords, key) {
+		return nil
+	}
+	for _, keyword := range keywords {
+		if jsonrpc.IsSameKey(key, keyword) {
+			return fmt.Errorf("some programs take its key %q for %q: write that, or another name", key, keyword)
+		}
+	}
+	return nil
+}
+
+// name collects the anchors below v, and checks what cannot be followed. With names set, the keys of v are
+// names of the caller's own.
+func (w *walker) name(v any, names bool, depth int) error {
 	if depth > maxDepth {
 		return fmt.Errorf("it nests deeper than %d levels", maxDepth)
 	}
 	switch v := v.(type) {
 	case []any:
 		for _, one := range v {
-			if err := w.name(one, depth+1); err != nil {
+			if err := w.name(one, false, depth+1); err != nil {
 				return err
 			}
 		}
 	case map[string]any:
 		for key, one := range v {
+			if !names {
+				if err := spelled(key); err != nil {
+					return err
+				}
+				if slices.Contains(values, key) {
+					continue
+				}
+			}
 			text, isText := one.(string)
 			switch {
 			case isText && (key == "$anchor" || key == "$dynamicAnchor"):
@@ -149,7 +194,7 @@ func (w *walker) name(v any, depth int) error {
 			case isText && (key == "$id" || key == "id") && depth > 0 && strings.ContainsAny(text, ":/#."):
 				return fmt.Errorf("%s below its top cannot be followed; refer by #/$defs/NAME instead", key)
 			}
-			if err := w.name(one, depth+1); err != nil {
+			if err := w.name(one, !names && slices.Contains(named, key), depth+1); err != nil {
 				return err
 			}
 		}

@@ -4,9 +4,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/jsonschema-go/jsonschema"
 
 	"holdline/daemon/adapter/engine"
 	"holdline/protocol/fault"
@@ -38,23 +41,30 @@ func TestSchemaThatNeverEnds_IsRefused(t *testing.T) {
 				`{"v":{"anyOf":[{"$ref":"#/$defs/n"},{"type":"null"}]},"c":{"type":"array","items":{"$ref":"#/$defs/n"}}}}}}`,
 			true,
 		},
-		"an anchor":               {`{"type":"object","properties":{"a":{"$ref":"#x"}},"$defs":{"b":{"$anchor":"x"}}}`, true},
-		"a property named $id":    {`{"type":"object","properties":{"$id":{"type":"string"},"$ref":{"type":"string"}}}`, true},
-		"a few references":        {doubled(5, `{"allOf":[NEXT,NEXT]}`), true},
-		"itself":                  {`{"type":"object","$ref":"#"}`, false},
-		"itself, in a list":       {`{"type":"object","allOf":[{"anyOf":[{"$ref":"#"}]}]}`, false},
-		"itself, negated":         {`{"type":"object","not":{"if":true,"then":{"$ref":"#"}}}`, false},
-		"itself, dynamically":     {`{"type":"object","$dynamicAnchor":"x","$dynamicRef":"#x"}`, false},
-		"itself, by an anchor":    {`{"type":"object","$anchor":"x","oneOf":[{"$ref":"#x"}]}`, false},
-		"itself, over another":    {`{"type":"object","$ref":"#/$defs/a","$defs":{"a":{"allOf":[{"$ref":"#"}]}}}`, false},
-		"itself, by an escape":    {`{"type":"object","$ref":"#/%24defs/a","$defs":{"a":{"$ref":"#/$defs/a"}}}`, false},
-		"itself, for dependents":  {`{"type":"object","dependentSchemas":{"a":{"$ref":"#"}}}`, false},
-		"itself, within a part":   {`{"type":"object","properties":{"a":{"$ref":"#/properties/a"}}}`, false},
-		"twice and twice":         {doubled(25, `{"allOf":[NEXT,NEXT]}`), false},
-		"twice and twice, nested": {doubled(25, `{"allOf":[{"properties":{"x":NEXT}},{"properties":{"x":NEXT}}]}`), false},
-		"deep":                    {`{"type":"object","not":` + strings.Repeat(`{"not":`, 5000) + "{}" + strings.Repeat("}", 5001), false},
-		"elsewhere":               {`{"type":"object","$ref":"https://example.com/x"}`, false},
-		"an address within":       {`{"type":"object","allOf":[{"$id":"http://x/y","$ref":"y"}]}`, false},
+		"an anchor":                               {`{"type":"object","properties":{"a":{"$ref":"#x"}},"$defs":{"b":{"$anchor":"x"}}}`, true},
+		"a property named $id":                    {`{"type":"object","properties":{"$id":{"type":"string"},"$ref":{"type":"string"}}}`, true},
+		"a few references":                        {doubled(5, `{"allOf":[NEXT,NEXT]}`), true},
+		"itself":                                  {`{"type":"object","$ref":"#"}`, false},
+		"itself, in a list":                       {`{"type":"object","allOf":[{"anyOf":[{"$ref":"#"}]}]}`, false},
+		"itself, negated":                         {`{"type":"object","not":{"if":true,"then":{"$ref":"#"}}}`, false},
+		"itself, dynamically":                     {`{"type":"object","$dynamicAnchor":"x","$dynamicRef":"#x"}`, false},
+		"itself, by an anchor":                    {`{"type":"object","$anchor":"x","oneOf":[{"$ref":"#x"}]}`, false},
+		"itself, over another":                    {`{"type":"object","$ref":"#/$defs/a","$defs":{"a":{"allOf":[{"$ref":"#"}]}}}`, false},
+		"itself, by an escape":                    {`{"type":"object","$ref":"#/%24defs/a","$defs":{"a":{"$ref":"#/$defs/a"}}}`, false},
+		"itself, for dependents":                  {`{"type":"object","dependentSchemas":{"a":{"$ref":"#"}}}`, false},
+		"itself, within a part":                   {`{"type":"object","properties":{"a":{"$ref":"#/properties/a"}}}`, false},
+		"twice and twice":                         {doubled(25, `{"allOf":[NEXT,NEXT]}`), false},
+		"twice and twice, nested":                 {doubled(25, `{"allOf":[{"properties":{"x":NEXT}},{"properties":{"x":NEXT}}]}`), false},
+		"deep":                                    {`{"type":"object","not":` + strings.Repeat(`{"not":`, 5000) + "{}" + strings.Repeat("}", 5001), false},
+		"elsewhere":                               {`{"type":"object","$ref":"https://example.com/x"}`, false},
+		"itself, in capitals":                     {`{"type":"object","$REF":"#"}`, false},
+		"itself, by a long s":                     {`{"type":"object","propertie\u017f":{"a":{}},"oneOf":[{"$ref":"#"}]}`, false},
+		"itself, in a list of another case":       {`{"type":"object","AllOf":[{"$ref":"#"}]}`, false},
+		"itself, in a part of another case":       {`{"type":"object","properties":{"a":{"$Ref":"#/properties/a"}}}`, false},
+		"itself, in a definition of another case": {`{"type":"object","$ref":"#/$defs/a","$defs":{"a":{"anyof":[{"$ref":"#/$defs/a"}]}}}`, false},
+		"properties named as keywords":            {`{"type":"object","properties":{"Type":{},"$REF":{},"AllOf":{},"required":{}},"$defs":{"Items":{}}}`, true},
+		"values named as keywords":                {`{"type":"object","default":{"$REF":"#","Type":1},"enum":[{"AllOf":[]}]}`, true},
+		"an address within":                       {`{"type":"object","allOf":[{"$id":"http://x/y","$ref":"y"}]}`, false},
 	} {
 		err := Check(json.RawMessage(tt.schema))
 		f, _ := errors.AsType[*fault.Record](err)
@@ -98,5 +108,20 @@ func TestJudge(t *testing.T) {
 		if out.Fault == nil || out.Fault.Fault.Code != tt.code || !out.Partial || out.Structured != nil {
 			t.Errorf("%s: %+v", name, out)
 		}
+	}
+}
+
+// TestKeywords_AllOfTheLibrary checks that each keyword that the library reads is known.
+func TestKeywords_AllOfTheLibrary(t *testing.T) {
+	t.Parallel()
+	of := reflect.TypeFor[jsonschema.Schema]()
+	for i := range of.NumField() {
+		name, _, _ := strings.Cut(of.Field(i).Tag.Get("json"), ",")
+		if name != "" && name != "-" && !slices.Contains(keywords, name) {
+			t.Errorf("the library reads %q", name)
+		}
+	}
+	if !slices.IsSorted(keywords) {
+		t.Error("the keywords are not sorted")
 	}
 }
