@@ -12,7 +12,6 @@ import (
 	"math"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -195,17 +194,13 @@ func (c *Client) post(
 	return answer, secrets, nil
 }
 
-// masked returns a text with *** in place of secrets, also as they stand in a form; the longest
-// first.
+// masked returns a text with *** in place of secrets, as they are and as programs write them.
 func masked(text string, secrets []Secret) string {
 	var words []string
 	for _, secret := range secrets {
-		if secret != "" {
-			words = append(words, secret.Reveal(), url.QueryEscape(secret.Reveal()))
-		}
+		words = append(words, secret.Reveal())
 	}
-	slices.SortFunc(words, func(a, b string) int { return len(b) - len(a) })
-	return redact.Mask(text, words)
+	return redact.Mask(text, redact.Forms(words))
 }
 
 // parseGrant reads the answer to a request that began at start.

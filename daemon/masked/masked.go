@@ -27,11 +27,8 @@ type Secrets struct {
 	unknown bool     // so nothing may be shown
 }
 
-// New returns the secrets that are these words. The caller must sort them, longest
-// first. Otherwise a secret that is part of a longer one would be replaced first, and
-// the rest of the longer one would be shown. The caller must not change words
-// afterwards.
-func New(words []string) *Secrets { return &Secrets{words: words} }
+// New returns the secrets that are these words, in all forms in which programs write them.
+func New(words []string) *Secrets { return &Secrets{words: redact.Forms(words)} }
 
 // Unknown returns secrets that are not known. Nothing that the process wrote is shown
 // then.

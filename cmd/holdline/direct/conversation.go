@@ -59,7 +59,7 @@ type answer struct {
 // converse begins to read what a program writes.
 func converse(stdin io.Writer, stdout io.Reader, secrets []string, root string) *conversation {
 	c := &conversation{
-		stdin: stdin, secrets: secrets, root: root,
+		stdin: stdin, secrets: redact.Forms(secrets), root: root,
 		changed: make(chan struct{}, 1), mute: make(chan struct{}), over: make(chan struct{}), open: map[int64]chan answer{},
 	}
 	go c.read(stdout) // until the program's stdout is closed; see over

@@ -203,7 +203,7 @@ func ask(
 	ctx, clock, cancel := startup.NewClock(all, patience+want.limit+want.time.most())
 	defer cancel()
 	cmd := exec.CommandContext(ctx, p.Command, p.Args...)
-	words := &lastBytes{most: tryStderr, secrets: p.Secrets, said: said, each: clock.Progress}
+	words := &lastBytes{most: tryStderr, secrets: redact.Forms(p.Secrets), said: said, each: clock.Progress}
 	cmd.Env, cmd.Dir, cmd.Stderr = p.Env, p.Dir, words
 	// A group of its own, so that programs which the server starts end with it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -354,5 +354,5 @@ func (t *lastBytes) last(secrets []string) string {
 	if line == "" {
 		return ""
 	}
-	return ": " + tool.Cut(redact.Mask(line, secrets), maxLastLine)
+	return ": " + tool.Cut(redact.Mask(line, redact.Forms(secrets)), maxLastLine)
 }

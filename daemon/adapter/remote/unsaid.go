@@ -2,13 +2,10 @@ package remote
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
-	"html"
 	"log/slog"
-	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -65,35 +62,9 @@ func (u *unsaid) sent(token redact.Secret) {
 	u.words = forms(all)
 }
 
-// forms returns the secrets that are long enough, as they are and as they stand in addresses, in pages, and in
-// JSON that is a string of a message, the longest first.
+// forms returns the secrets that are long enough in all forms of [redact.Forms].
 func forms(secrets []string) []string {
-	var words []string
-	for _, secret := range secrets {
-		if len(secret) < leastToken {
-			continue
-		}
-		words = append(words, secret, html.EscapeString(secret), strings.ReplaceAll(secret, "/", escapedSlash))
-		for _, form := range []string{url.QueryEscape(secret), url.PathEscape(secret)} {
-			words = append(words, form, lowerEscapes(form))
-		}
-	}
-	slices.SortFunc(words, func(a, b string) int { return cmp.Or(cmp.Compare(len(b), len(a)), strings.Compare(a, b)) })
-	return slices.Compact(words)
-}
-
-// escapedSlash is how many programs write a slash in JSON.
-const escapedSlash = `\/`
-
-// lowerEscapes returns a text with its percent escapes in lower case, as some programs write them.
-func lowerEscapes(text string) string {
-	b := []byte(text)
-	for i := 0; i+2 < len(b); i++ {
-		if b[i] == '%' {
-			copy(b[i+1:i+3], bytes.ToLower(b[i+1:i+3]))
-		}
-	}
-	return string(b)
+	return redact.Forms(slices.DeleteFunc(slices.Clone(secrets), func(secret string) bool { return len(secret) < leastToken }))
 }
 
 // known returns the forms of all secrets, the longest first.
@@ -141,11 +112,11 @@ func mayHave(line []byte, words []string) bool {
 		if bytes.Contains(line, []byte(word)) {
 			return true
 		}
-		if strings.ContainsFunc(strings.ReplaceAll(word, escapedSlash, ""), isEscaped) && bytes.IndexByte(line, '\\') >= 0 {
+		if strings.ContainsFunc(strings.ReplaceAll(word, redact.EscapedSlash, ""), isEscaped) && bytes.IndexByte(line, '\\') >= 0 {
 			return true
 		}
 	}
-	if bytes.Contains(line, []byte(escapedSlash)) {
+	if bytes.Contains(line, []byte(redact.EscapedSlash)) {
 		return true
 	}
 	for rest := line; ; {

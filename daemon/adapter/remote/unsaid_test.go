@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"html"
@@ -13,6 +14,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -50,8 +52,12 @@ var escapes = map[string]func(s string) string{
 	"in a query, in lower case": func(s string) string {
 		return strings.NewReplacer("%2F", "%2f", "%2B", "%2b", "%3D", "%3d", "%26", "%26").Replace(url.QueryEscape(s))
 	},
-	"in a page":         html.EscapeString,
-	"in JSON in a text": func(s string) string { return strings.ReplaceAll(s, "/", `\\\/`) },
+	"in a page":                 html.EscapeString,
+	"in base64":                 func(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) },
+	"in base64 of addresses":    func(s string) string { return base64.RawURLEncoding.EncodeToString([]byte("x" + s)) },
+	"in base64, behind another": func(s string) string { return base64.StdEncoding.EncodeToString([]byte("Bearer " + s)) },
+	"in hexadecimal":            func(s string) string { return hex.EncodeToString([]byte(s)) },
+	"in JSON in a text":         func(s string) string { return strings.ReplaceAll(s, "/", `\\\/`) },
 }
 
 // resultBegin is how a result begins whose end has secrets.
@@ -85,6 +91,14 @@ func TestServerRepeatsSecrets_NobodySeesThem(t *testing.T) {
 		"no JSON":          asHTTP(ok, all),
 		"another id":       asHTTP(ok, `{"jsonrpc":"2.0","id":"`+all+`","result":{}}`),
 		"session":          asHTTP(ok+"\r\nMcp-Session-Id: "+key, `{"jsonrpc":"2.0","id":7,"result":{"s":"`+key+`"}}`),
+		"trailer":          "HTTP/1.1 " + ok + "\r\nTransfer-Encoding: chunked\r\nTrailer: X\r\n\r\n0\r\nX: " + all + "\r\n" + token + "\r\n\r\n",
+		"early hints":      "HTTP/1.1 103 " + all + "\r\nLink: " + all + "\r\n\r\n" + asHTTP("500 no", "no"),
+		"proxy":            asHTTP("407 "+all+"\r\nProxy-Authenticate: Basic realm=\""+all+"\"", all),
+		"too often":        asHTTP("429 "+all+"\r\nRetry-After: "+all, all),
+		"compressed":       asHTTP("200 OK\r\nContent-Type: application/json\r\nContent-Encoding: "+key, all),
+		"session lost":     asHTTP("404 "+all+"\r\nMcp-Session-Id: "+key, all),
+		"version":          asHTTP("400 Bad Request", `{"error":{"code":-32022,"message":"`+all+`","data":{"supported":["`+key+`"]}}}`),
+		"name of an event": asHTTP("200 OK\r\nContent-Type: text/event-stream", "event: "+all+"\ndata: {}\n\nretry: "+key+"\n\n: "+all+"\n\n"),
 		"bad event":        asHTTP("200 OK\r\nContent-Type: text/event-stream", "data: "+all+"\n\n"),
 	}
 	for how, escape := range escapes {
@@ -143,6 +157,7 @@ func TestServerRepeatsSecrets_NobodySeesThem(t *testing.T) {
 		}
 		s.end()
 		said += log.String()
+		decoded += decodings(said)
 		for _, secret := range secrets {
 			for _, form := range []string{
 				secret, url.QueryEscape(secret), url.PathEscape(secret), html.EscapeString(secret),
@@ -154,6 +169,27 @@ func TestServerRepeatsSecrets_NobodySeesThem(t *testing.T) {
 			}
 		}
 	}
+}
+
+// decodings returns what the words of a text are in base64 and in hexadecimal, wherever that begins in them.
+func decodings(text string) string {
+	var all strings.Builder
+	for _, word := range regexp.MustCompile(`[A-Za-z0-9+/_-]{8,}`).FindAllString(text, -1) {
+		if b, err := hex.DecodeString(word[:len(word)/2*2]); err == nil {
+			all.Write(append(b, '\n'))
+		}
+		word = strings.NewReplacer("-", "+", "_", "/").Replace(word)
+		for from := range min(4, len(word)) {
+			part := word[from:]
+			if len(part)%4 == 1 {
+				part = part[:len(part)-1]
+			}
+			if b, err := base64.RawStdEncoding.DecodeString(part); err == nil {
+				all.Write(append(b, '\n'))
+			}
+		}
+	}
+	return all.String()
 }
 
 // lockedBuffer is a buffer for several goroutines.

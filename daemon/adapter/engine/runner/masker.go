@@ -1,11 +1,10 @@
 package runner
 
 import (
-	"encoding/json"
 	"slices"
 	"strings"
 
-	"holdline/protocol/jsonrpc"
+	"holdline/daemon/redact"
 )
 
 // masker replaces secrets in what is written and reported.
@@ -15,24 +14,19 @@ type masker struct {
 	secrets []string
 }
 
-// newMasker returns a masker of the values of the variables in names, which may be secrets. It
-// leaves values of fewer than six bytes alone: they are words that occur by chance.
+// newMasker returns a masker of the values of the variables in names, which may be secrets, in all forms of
+// [redact.Forms]. It leaves values of fewer than six bytes alone: they are words that occur by chance.
 func newMasker(environ, names []string) *masker {
-	var m masker
+	var values []string
 	for _, kv := range environ {
 		if name, value, _ := strings.Cut(kv, "="); len(value) >= 6 && slices.Contains(names, name) {
-			m.secrets = append(m.secrets, value)
+			values = append(values, value)
 		}
 	}
-	// The longest first: a secret may begin with another one.
-	slices.SortStableFunc(m.secrets, func(a, b string) int { return len(b) - len(a) })
+	m := masker{secrets: redact.Forms(values)}
 	var pairs []string
 	for _, secret := range m.secrets {
-		pairs = append(pairs, secret, "***")
-		quoted := strings.Trim(string(jsonrpc.Encode(secret)), `"`) // as it stands in JSON
-		if plain, err := json.Marshal(secret); err == nil && quoted != secret {
-			pairs = append(pairs, quoted, "***", strings.Trim(string(plain), `"`), "***")
-		}
+		pairs = append(pairs, secret, redact.Hidden)
 	}
 	m.Replacer = strings.NewReplacer(pairs...)
 	return &m
