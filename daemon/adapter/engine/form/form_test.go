@@ -114,9 +114,8 @@ func TestJudge(t *testing.T) {
 // TestKeywords_AllOfTheLibrary checks that each keyword that the library reads is known.
 func TestKeywords_AllOfTheLibrary(t *testing.T) {
 	t.Parallel()
-	of := reflect.TypeFor[jsonschema.Schema]()
-	for i := range of.NumField() {
-		name, _, _ := strings.Cut(of.Field(i).Tag.Get("json"), ",")
+	for field := range reflect.TypeFor[jsonschema.Schema]().Fields() {
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
 		if name != "" && name != "-" && !slices.Contains(keywords, name) {
 			t.Errorf("the library reads %q", name)
 		}
