@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -61,7 +62,7 @@ func TestAnswerIsNoVerdict_LoginIsRenewedAfterwards(t *testing.T) {
 		"200 without a token":          {reply(200, `{"status":"maintenance"}`), "maintenance"},
 		"200 and nothing":              {reply(200, ""), "no token"},
 		"200 of another network":       {reply(200, "<html>Welcome to the hotel</html>"), "Welcome to the hotel"},
-		"200 with a token in a form":   {reply(200, "access_token=abc&token_type=bearer"), "no token"},
+		"200 with another form":        {reply(200, "status=maintenance&token_type=bearer"), "no token"},
 		"202":                          {reply(202, "{}"), "no token"},
 		"204":                          {reply(204, ""), "no token"},
 	} {
@@ -119,6 +120,31 @@ func TestVerdict_EndsTheLogin(t *testing.T) {
 			u.srv.Expire()
 			wants(t, renewalFails(t, u, 6), fault.Unauthenticated, fault.NotLoggedIn, tt.says)
 		})
+	}
+}
+
+// TestRenewalWithResourceRefused_SentOnceMoreWithout renews a login at a server that refuses the parameter resource in
+// renewals alone. Later renewals go without it at once.
+func TestRenewalWithResourceRefused_SentOnceMoreWithout(t *testing.T) {
+	t.Parallel()
+	var u *user
+	var sent []bool // with the parameter
+	u = logIn(t, logintest.Options{Life: time.Hour, Token: func(_ int, form url.Values) *logintest.Reply {
+		if sent = append(sent, form.Has("resource")); !form.Has("resource") {
+			form.Set("resource", u.srv.URL) // which such a server knows by itself
+			return nil
+		}
+		const words = "AADSTS901002: The 'resource' request parameter is not supported."
+		return &logintest.Reply{Status: 400, Text: `{"error":"invalid_request","error_description":"` + words + `"}`}
+	}})
+	for n, want := range [][]bool{{true, false}, {true, false, false}} {
+		u.srv.Expire()
+		if err := u.call(t.Context(), u.tokens()); err != nil {
+			t.Fatalf("renewal %d: %v", n, err)
+		}
+		if _, l := u.file(); !slices.Equal(sent, want) || l.Mark != nil {
+			t.Errorf("renewal %d: sent with resource %v, want %v; %+v", n, sent, want, l.Mark)
+		}
 	}
 }
 

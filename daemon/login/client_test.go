@@ -166,7 +166,9 @@ func TestTokenEndpoint(t *testing.T) {
 	}
 	for text, scopes := range map[string]int{
 		good + `,"scope":["a","b"]}`: 2, good + `,"scope":[]}`: 0, good + `,"scope":null}`: 0, good + `,"scope":7}`: 0,
-		"\ufeff" + good + `,"scope":"a"}`: 1,
+		"\ufeff" + good + `,"scope":"a"}`: 1, `{"access_token":"at"}`: 0, `{"access_token":"at","token_type":null}`: 0,
+		`{"access_token":"at","token_type":"user"}`: 0, "access_token=at&expires_in=60&scope=a+b&token_type=bearer": 2,
+		"\ufeffaccess_token=at&scope=\n": 0,
 	} {
 		body = text
 		if g, err := ask(login.AuthNone); err != nil || g.Access.Reveal() != "at" || len(g.Scopes) != scopes {
@@ -174,7 +176,8 @@ func TestTokenEndpoint(t *testing.T) {
 		}
 	}
 	for _, text := range []string{
-		"", "{}", "[]", "token_type=bearer", `{"access_token":"at"}`, `{"access_token":"at","token_type":"mac"}`,
+		"", "{}", "[]", "token_type=bearer", `{"access_token":"at","token_type":"mac"}`,
+		`{"access_token":"at","token_type":"DPoP"}`, "access_token=&token_type=bearer",
 		`{"access_token":"a t","token_type":"Bearer"}`, `{"access_token":"","token_type":"Bearer"}`,
 		`{"access_token":"` + strings.Repeat("x", 16385) + `","token_type":"Bearer"}`,
 		`{"access_token":"at","token_type":"Bearer","refresh_token":"x\ny"}`,

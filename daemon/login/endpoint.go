@@ -125,6 +125,7 @@ func (c *Client) Ask(ctx context.Context, e Endpoint, form url.Values, before fu
 	if err != nil {
 		return Grant{}, err
 	}
+	answer.Body = asJSON(answer.Body)
 	g, err := parseGrant(answer.Body, start)
 	if err != nil {
 		if refused := ParseRefusal(answer, secrets...); refused.Code != "" {
@@ -219,7 +220,7 @@ func parseGrant(body []byte, start time.Time) (Grant, error) {
 		return Grant{}, fmt.Errorf("%w: it is no JSON object with tokens", ErrNonsense)
 	case !validToken(a.Access) || a.Refresh != "" && !validToken(a.Refresh):
 		return Grant{}, fmt.Errorf("%w: it has no token, or one that no header can have", ErrNonsense)
-	case !strings.EqualFold(a.Type, "Bearer"):
+	case wantsProof(a.Type):
 		return Grant{}, fmt.Errorf("%w: its token is of the type %q, not Bearer", ErrNonsense, Clean(a.Type))
 	}
 	g := Grant{Access: Secret(a.Access), Refresh: Secret(a.Refresh), Obtained: start, Person: personOf(a.ID)}
@@ -237,6 +238,35 @@ func parseGrant(body []byte, start time.Time) (Grant, error) {
 		g.Expires = start.Add(time.Duration(seconds * float64(time.Second)))
 	}
 	return g, nil
+}
+
+// wantsProof reports whether a token of that type can only be shown together with a proof, which Holdline cannot
+// make. Many servers leave the type out, or name in it for whom the token is ("user"): such tokens are shown as Bearer.
+func wantsProof(kind string) bool {
+	switch strings.ToLower(kind) {
+	case "dpop", "pop", "mac", "n_a":
+		return true
+	}
+	return false
+}
+
+// asJSON returns the answer of a token endpoint as JSON, if it is a form, as some servers answer whatever they are
+// asked for. Another answer is returned as it is.
+func asJSON(body []byte) []byte {
+	text := strings.TrimSpace(strings.TrimPrefix(string(body), "\ufeff"))
+	form, err := url.ParseQuery(text)
+	if json.Valid([]byte(text)) || err != nil || !form.Has("access_token") && !form.Has("error") {
+		return body
+	}
+	members := map[string]string{}
+	for key := range form {
+		members[key] = form.Get(key)
+	}
+	out, err := json.Marshal(members)
+	if err != nil {
+		return body
+	}
+	return out
 }
 
 // validToken reports whether a header can have the token.
@@ -269,7 +299,7 @@ func personOf(idToken string) string {
 // ParseRefusal returns the error of an answer that issues nothing. Some servers repeat the secrets
 // of the request in it.
 func ParseRefusal(a *Answer, secrets ...Secret) *RefusalError {
-	code, description := wordsOf(a.Body, maxNested)
+	code, description := wordsOf(asJSON(a.Body), maxNested)
 	e := &RefusalError{
 		Status: a.Status, Skew: skew(a.Header),
 		Code: Clean(masked(code, secrets)), Description: Clean(masked(description, secrets)),

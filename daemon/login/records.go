@@ -87,6 +87,7 @@ type Login struct {
 	Mark       *Mark         `json:"mark,omitempty"`      // a renewal whose outcome is not known
 	Lost       *Lost         `json:"lost,omitempty"`      // why a person must log in again
 	Retry      Retry         `json:"retry,omitzero"`      // after a renewal that failed and spent nothing
+	Unnamed    bool          `json:"unnamed,omitempty"`   // renewals do not send Resource, since the server refuses it there
 	Skew       time.Duration `json:"clock_skew,omitzero"` // how far the server's clock is ahead
 }
 

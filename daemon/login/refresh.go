@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"strings"
 	"time"
 
 	"holdline/protocol/fault"
@@ -91,7 +92,7 @@ func (t *Tokens) send(held *Held, l *Login, early func()) error {
 		return t.storeFault(err)
 	}
 	form := url.Values{"grant_type": {GrantRefresh}, "refresh_token": {l.Refresh.Reveal()}}
-	if l.Resource != "" {
+	if l.Resource != "" && !l.Unnamed {
 		form.Set("resource", l.Resource)
 	}
 	previous, marked := l.Mark, false
@@ -122,7 +123,7 @@ func (t *Tokens) send(held *Held, l *Login, early func()) error {
 		case !marked && t.alive.Err() != nil:
 			return context.Cause(t.alive)
 		}
-		return t.failed(held, l, previous, marked, err)
+		return t.failed(held, l, previous, marked, early, err)
 	}
 	rotates := grant.Refresh != "" && grant.Refresh != l.Refresh
 	l.Rotates = &rotates
@@ -181,8 +182,9 @@ func (t *Tokens) keep(l *Login) {
 }
 
 // failed takes note of a renewal that brought no token, and returns its fault. marked means
-// that the refresh token may have been sent; previous is the mark of an earlier one, or nil.
-func (t *Tokens) failed(held *Held, l *Login, previous *Mark, marked bool, err error) error {
+// that the refresh token may have been sent; previous is the mark of an earlier one, or nil. If the server may not
+// know the parameter resource, it is asked once more without that: early is for then.
+func (t *Tokens) failed(held *Held, l *Login, previous *Mark, marked bool, early func(), err error) error {
 	refused, answered := errors.AsType[*RefusalError](err)
 	isNonsense := errors.Is(err, ErrNonsense)
 	if marked && !answered && !isNonsense {
@@ -213,6 +215,11 @@ func (t *Tokens) failed(held *Held, l *Login, previous *Mark, marked bool, err e
 		code = ""
 	}
 	switch code {
+	case "invalid_request", "invalid_target":
+		if l.Resource != "" && !l.Unnamed && strings.Contains(strings.ToLower(refused.Description), "resource") {
+			l.Unnamed = true // it does not know the parameter, and knows what the login is for
+			return t.send(held, l, early)
+		}
 	case "invalid_grant":
 		l.Access, l.Refresh = "", ""
 		if previous != nil {

@@ -208,16 +208,36 @@ func (r *run) registered() *login.Registration {
 }
 
 // register registers a client at the authorization server (RFC 7591). If that does not like
-// an address in the redirect URI, it is asked once more with localhost.
+// an address in the redirect URI, it is asked once more with localhost; if it does not like something else,
+// with what each server must know alone.
 func (r *run) register(ctx context.Context) (*login.Registration, error) {
-	reg, err := r.askRegistration(ctx)
+	reg, err := r.askRegistration(ctx, false)
 	e, refused := errors.AsType[*login.RefusalError](err)
-	if err == nil {
+	switch {
+	case err == nil:
 		return reg, nil
+	case refused && r.dislikesAddress(e):
+		return r.registerLocalhost(ctx)
+	case refused && e.Code == "invalid_client_metadata" && r.way != Device:
+		if bare, bareErr := r.askRegistration(ctx, true); bareErr == nil {
+			return bare, nil
+		}
 	}
-	if !refused || e.Code != "invalid_redirect_uri" || r.RedirectURI != "" || r.way == Device {
-		return nil, refusal("to register a client", err)
+	return nil, refusal("to register a client", err)
+}
+
+// dislikesAddress reports whether a server refuses a registration since its redirect URI has an address in place of
+// localhost, and may have that.
+func (r *run) dislikesAddress(e *login.RefusalError) bool {
+	if r.RedirectURI != "" || r.way == Device {
+		return false
 	}
+	return e.Code == "invalid_redirect_uri" || e.Code == "invalid_client_metadata" &&
+		strings.Contains(strings.ToLower(e.Description), "redirect")
+}
+
+// registerLocalhost is register with localhost in the redirect URI.
+func (r *run) registerLocalhost(ctx context.Context) (*login.Registration, error) {
 	if r.way == Paste {
 		r.door.redirect.Host = "localhost:" + r.door.redirect.Port()
 		r.door.text = r.door.redirect.String()
@@ -230,14 +250,16 @@ func (r *run) register(ctx context.Context) (*login.Registration, error) {
 	if reg := r.registered(); reg != nil {
 		return reg, nil
 	}
-	if reg, err = r.askRegistration(ctx); err != nil {
+	reg, err := r.askRegistration(ctx, false)
+	if err != nil {
 		return nil, refusal("to register a client", err)
 	}
 	return reg, nil
 }
 
-// askRegistration makes one request for a registration.
-func (r *run) askRegistration(ctx context.Context) (*login.Registration, error) {
+// askRegistration makes one request for a registration. A bare one leaves out what some servers refuse: the kind of
+// client, its software, and renewals, which they grant or not by their own rules.
+func (r *run) askRegistration(ctx context.Context, bare bool) (*login.Registration, error) {
 	m, reg := r.found.Server, r.registration()
 	grants := []string{login.GrantCode, login.GrantRefresh}
 	if r.way == Device {
@@ -251,23 +273,27 @@ func (r *run) askRegistration(ctx context.Context) (*login.Registration, error) 
 			}
 		}
 	}
+	kind, software, version := "native", "holdline", r.Version
+	if bare {
+		kind, software, version, grants = "", "", "", grants[:1]
+	}
 	body, err := json.Marshal(struct {
 		Name      string   `json:"client_name"`
 		Redirects []string `json:"redirect_uris"`
-		Type      string   `json:"application_type"`
+		Type      string   `json:"application_type,omitempty"`
 		Grants    []string `json:"grant_types"`
 		Responses []string `json:"response_types"`
 		Method    string   `json:"token_endpoint_auth_method"`
 		Scope     string   `json:"scope,omitempty"`
-		Software  string   `json:"software_id"`
-		Version   string   `json:"software_version"`
+		Software  string   `json:"software_id,omitempty"`
+		Version   string   `json:"software_version,omitempty"`
 	}{
 		"Holdline",
 		[]string{r.door.text},
-		"native", grants,
+		kind, grants,
 		[]string{"code"},
 		reg.AuthMethod,
-		strings.Join(r.scopes, " "), "holdline", r.Version,
+		strings.Join(r.scopes, " "), software, version,
 	})
 	if err != nil {
 		return nil, err
@@ -293,6 +319,7 @@ func readRegistration(body []byte, reg *login.Registration) error {
 		Method  string       `json:"token_endpoint_auth_method"`
 		Scope   *string      `json:"scope"`
 	}
+	body = bytes.TrimPrefix(body, []byte("\ufeff"))
 	_ = json.NewDecoder(bytes.NewReader(body)).Decode(&a) // what is missing is refused
 	if a.ID == "" || len(a.ID) > maxCode {
 		return errors.New("the authorization server registers a client and gives it no id")

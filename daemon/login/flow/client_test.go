@@ -311,6 +311,35 @@ func TestRegistrationRefused(t *testing.T) {
 		t.Errorf("the registration with localhost is not used again: %v, %v", err, p.server.Registrations())
 	}
 
+	for disliked, wants := range map[string]string{
+		"application_type": "", "software_id": "", "refresh_token": "", "127.0.0.1": "localhost",
+	} {
+		p = newPerson(t, logintest.Options{Register: func(asked map[string]any) *logintest.Reply {
+			if strings.Contains(fmt.Sprint(asked), disliked) {
+				return &logintest.Reply{
+					Status: http.StatusBadRequest,
+					Text:   `{"error": "invalid_client_metadata", "error_description": "no ` + disliked + ` in a redirect URI"}`,
+				}
+			}
+			return nil
+		}})
+		if wants == "" {
+			p.server.Set(func(o *logintest.Options) {
+				old := o.Register
+				o.Register = func(asked map[string]any) *logintest.Reply {
+					if reply := old(asked); reply != nil {
+						reply.Text = strings.Replace(reply.Text, " in a redirect URI", "", 1)
+						return reply
+					}
+					return nil
+				}
+			})
+		}
+		if _, err := p.run(); err != nil || !strings.Contains(p.form("/token").Get("redirect_uri"), wants) {
+			t.Errorf("a server that refuses %s: %v, %v", disliked, err, p.server.Registrations())
+		}
+	}
+
 	p = newPerson(t, logintest.Options{Register: refuse("access_denied")})
 	if _, err := p.run(); err == nil || !strings.Contains(err.Error(), "not here") {
 		t.Errorf("a server that refuses: %v", err)

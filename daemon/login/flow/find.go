@@ -103,16 +103,22 @@ func (f *finder) find(ctx context.Context) (*Found, error) {
 	out := &Found{Resource: login.BareAddress(q.Address)}
 	issuers := []string{sendonce.Origin(address)}
 	if document != nil {
-		out.Resource, out.Scopes, issuers = document.Resource, document.Scopes, document.Servers
+		out.Resource, out.Scopes = document.Resource, document.Scopes
+	}
+	isGuessed := document == nil || len(document.Servers) == 0
+	if !isGuessed {
+		issuers = document.Servers
 	}
 	out.Audience = out.Resource
 	if q.Resource != nil {
 		out.Resource = *q.Resource
 	}
-	if issuers, err = f.ordered(issuers, document == nil); err != nil {
+	if issuers, err = f.ordered(issuers, isGuessed); err != nil {
 		return nil, err
 	}
-	out.Server, err = f.server(ctx, issuers, document == nil)
+	if out.Server, err = f.server(ctx, issuers, isGuessed); err != nil && isGuessed && document != nil {
+		err = fmt.Errorf("its metadata names no authorization server, and its own address is none: %w", err)
+	}
 	return out, err
 }
 
@@ -146,9 +152,6 @@ func (f *finder) resource(ctx context.Context) (*resourceMetadata, error) {
 		}
 		if f.checkAddress(d.Resource) != nil || !login.Covers(d.Resource, f.Address) {
 			return nil, fmt.Errorf("its metadata is of another resource: %s", quote(d.Resource))
-		}
-		if len(d.Servers) == 0 {
-			return nil, errors.New("its metadata names no authorization server")
 		}
 		return &d, nil
 	}
@@ -208,8 +211,9 @@ func (f *finder) metadata(issuer string, guessed bool) (*Metadata, error) {
 		base + "/.well-known/oauth-authorization-server" + path,
 		base + "/.well-known/openid-configuration" + path,
 	}
-	if path != "" {
-		places = append(places, base+path+"/.well-known/openid-configuration")
+	if path != "" { // where others than RFC 8414 have it, but still of this issuer
+		places = append(places, base+path+"/.well-known/openid-configuration",
+			base+path+"/.well-known/oauth-authorization-server")
 	}
 	for _, at := range places {
 		var m Metadata
@@ -325,6 +329,7 @@ func (f *finder) get(at string, v any) bool {
 // decode reads a JSON object into v. A member of another type than it should have counts as
 // absent: most are not needed, and the others are checked.
 func decode(text []byte, v any) bool {
+	text = bytes.TrimPrefix(text, []byte("\ufeff"))
 	err := json.Unmarshal(text, v)
 	_, typed := errors.AsType[*json.UnmarshalTypeError](err)
 	return bytes.HasPrefix(bytes.TrimSpace(text), []byte("{")) && (err == nil || typed)

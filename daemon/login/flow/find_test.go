@@ -178,7 +178,9 @@ func TestServerMetadata(t *testing.T) {
 		{"ORIGIN/t/1", []string{ofOAuth + "/t/1", ofOpen + "/t/1"}},
 		{"ORIGIN/t/1", []string{ofOAuth + "/t/1", ofOpen + "/t/1", "/t/1" + ofOpen}},
 		{"ORIGIN/t/1/", []string{ofOAuth + "/t/1", ofOpen + "/t/1", "/t/1" + ofOpen}},
-		{"ORIGIN/t/1", []string{ofOAuth + "/t/1", ofOpen + "/t/1", "/t/1" + ofOpen, ""}}, // and never at the root
+		{"ORIGIN/t/1", []string{ofOAuth + "/t/1", ofOpen + "/t/1", "/t/1" + ofOpen, "/t/1" + ofOAuth}},
+		// and never at the root
+		{"ORIGIN/t/1", []string{ofOAuth + "/t/1", ofOpen + "/t/1", "/t/1" + ofOpen, "/t/1" + ofOAuth, ""}},
 	} {
 		s := newSite(t, map[string]string{atRoot: `{"resource": "ORIGIN", "authorization_servers": ["` + test.issuer + `"]}`})
 		last := test.asked[len(test.asked)-1]
@@ -247,6 +249,13 @@ func TestServersOf2025(t *testing.T) {
 		got, err := Find(t.Context(), s.query("/mcp"))
 		if err != nil || got.Server.Issuer != strings.ReplaceAll(issuer, "ORIGIN", s.url) || got.Resource != s.url+"/mcp" {
 			t.Errorf("%s: %v, %+v", issuer, err, got)
+		}
+	}
+	for _, doc := range []string{`{"resource": "ORIGIN"}`, "\ufeff" + `{"resource": "ORIGIN", "authorization_servers": null}`} {
+		s := newSite(t, map[string]string{atRoot: doc, ofOAuth: "\ufeff" + goodServer})
+		got, err := Find(t.Context(), s.query("/mcp"))
+		if err != nil || got.Server.Issuer != s.url || got.Resource != s.url {
+			t.Errorf("%s: %v, %+v", doc, err, got)
 		}
 	}
 	for docs, want := range map[string]string{

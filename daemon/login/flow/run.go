@@ -169,6 +169,10 @@ func Run(ctx context.Context, o *Options) (l *login.Login, fresh bool, err error
 // scopes, those that calls lacked are not asked for again.
 func (r *run) unwanted(ctx context.Context, err error) error {
 	e, ok := errors.AsType[*refusedError](err)
+	if ok && e.code == "invalid_target" && r.found.Resource != "" && r.Client.Resource == nil {
+		return fmt.Errorf("%w. If it does not know the parameter resource (%s), set oauth.resource of the server to "+
+			"what it knows, or to \"\", then log in again", err, login.Clean(r.found.Resource))
+	}
 	lacked := r.target.Wanted
 	if !ok || e.code != "invalid_scope" || len(lacked) == 0 {
 		return err

@@ -271,6 +271,15 @@ func TestScopeThatNobodyKnows(t *testing.T) {
 	if _, err := p.run(); err == nil || !strings.Contains(err.Error(), "does not ask for nonsense") {
 		t.Errorf("the login that is refused: %v", err)
 	}
+	p.server.Set(func(o *logintest.Options) {
+		o.Back = func(a url.Values) {
+			a.Del("code")
+			a.Set("error", "invalid_target")
+		}
+	})
+	if _, err := p.run(); err == nil || !strings.Contains(err.Error(), "set oauth.resource of the server") {
+		t.Errorf("a server that does not know the resource: %v", err)
+	}
 	p.server.Set(func(o *logintest.Options) { o.Back = nil })
 	open := p.Open
 	p.Open = func(ctx context.Context, address string) error {
