@@ -1,9 +1,12 @@
 package listing
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -64,6 +67,7 @@ func (k Kind) fitOne(listing json.RawMessage) (fitted json.RawMessage, less stri
 	if err = mcp.EntryObject.Check(listing); err != nil {
 		return nil, "", err
 	}
+	var l lost
 	if fitted, err = fitMembers("", listing); err != nil {
 		return nil, "", err
 	}
@@ -72,10 +76,10 @@ func (k Kind) fitOne(listing json.RawMessage) (fitted json.RawMessage, less stri
 		case key == "description" && len(value) > maxDescription:
 			var clipped bool
 			if value, clipped = clipText(value, maxDescription); clipped {
-				less = fmt.Sprintf("has a description of more than %d KiB: it is clipped", maxDescription>>10)
+				l.add("has a description of more than %d KiB: it is clipped", maxDescription>>10)
 			}
 		case key == "outputSchema" && k == Tools && !isOfObjects(value):
-			less = "has an outputSchema that is not of type object: that is not shown"
+			l.add("has an outputSchema that is not of type object: that is not shown")
 			return nil
 		}
 		return value
@@ -92,7 +96,7 @@ func (k Kind) fitOne(listing json.RawMessage) (fitted json.RawMessage, less stri
 	}
 	switch {
 	case k == Tools:
-		if fitted, err = fitSchemas(fitted); err != nil {
+		if fitted, err = l.fitSchemas(fitted); err != nil {
 			return nil, "", err
 		}
 	case key != "name" && jsonrpc.Field(fitted, "name") == nil: // MCP requires one of resources, too
@@ -101,7 +105,7 @@ func (k Kind) fitOne(listing json.RawMessage) (fitted json.RawMessage, less stri
 	if len(fitted) > maxListing {
 		return nil, "", fmt.Errorf("it is longer than %d MiB", maxListing>>20)
 	}
-	return fitted, less, nil
+	return fitted, strings.Join(l, "; "), nil
 }
 
 // memberTypes has the members of a listing (""), and of the objects in it by the member
@@ -122,13 +126,28 @@ var memberTypes = map[string]map[string]string{
 	"arguments": {"name": `"`, "description": `"`, "required": "tf"},
 }
 
+// lost are the notes on what a listing has lost.
+type lost []string
+
+// add adds a note, unless it is there.
+func (l *lost) add(format string, args ...any) {
+	if note := fmt.Sprintf(format, args...); !slices.Contains(*l, note) {
+		*l = append(*l, note)
+	}
+}
+
 // fitMembers returns an object without members that are null; some servers write null for
-// a member that they leave out. The error says which of the others clients could refuse.
+// a member that they leave out. An empty list in place of an object is one without members, as programs in PHP write
+// it. The error says which of the others clients could refuse.
 // of is the member of the listing that holds the object; "" is the listing itself.
 func fitMembers(of string, object []byte) (json.RawMessage, error) {
 	var bad error
 	fitted, err := jsonrpc.Rewrite(object, func(member string, value []byte) []byte {
-		switch begins := memberTypes[of][member]; {
+		begins := memberTypes[of][member]
+		if begins == "{" && (isEmptyList(value) || member == "inputSchema" && string(value) == "true") {
+			value = []byte("{}")
+		}
+		switch {
 		case begins == "":
 		case string(value) == "null":
 			return nil
@@ -151,6 +170,11 @@ func fitMembers(of string, object []byte) (json.RawMessage, error) {
 		err = fmt.Errorf("its %s: %w", of, err)
 	}
 	return fitted, errors.Join(err, bad)
+}
+
+// isEmptyList reports whether a value is a list without elements.
+func isEmptyList(value []byte) bool {
+	return len(value) > 1 && value[0] == '[' && len(bytes.TrimSpace(value[1:len(value)-1])) == 0
 }
 
 // fitWithin is [fitMembers] for the value of a member of a listing: an object, or a list
@@ -180,75 +204,102 @@ func isOfObjects(schema []byte) bool {
 // fitSchemas returns the listing of a tool with an input schema of type object,
 // as MCP requires it. A schema without a type gets this one, since arguments are
 // always an object; one of another type is an error.
-func fitSchemas(listing json.RawMessage) (json.RawMessage, error) {
+func (l *lost) fitSchemas(listing json.RawMessage) (json.RawMessage, error) {
 	const object = `"type":"object"`
-	schema := jsonrpc.Field(listing, "inputSchema")
-	if schema == nil {
+	if jsonrpc.Field(listing, "inputSchema") == nil {
 		return jsonrpc.Prepend(listing, `"inputSchema":{`+object+`}`), nil
 	}
-	listing, err := withoutNulls(listing)
-	if err != nil {
+	var bad error
+	listing, err := jsonrpc.Rewrite(listing, func(key string, schema []byte) []byte {
+		if key != "inputSchema" && key != "outputSchema" {
+			return schema
+		}
+		fitted, err := l.fitSchema(key, schema)
+		bad = errors.Join(bad, err)
+		return fitted
+	})
+	if err = errors.Join(err, bad); err != nil {
 		return nil, err
 	}
-	schema = jsonrpc.Field(listing, "inputSchema")
-	for _, key := range []string{"inputSchema", "outputSchema"} {
-		if err := fitSchema(jsonrpc.Field(listing, key)); err != nil {
-			return nil, fmt.Errorf("its %s: %w", key, err)
-		}
-	}
-	switch {
+	switch schema := jsonrpc.Field(listing, "inputSchema"); {
 	case isOfObjects(schema):
 		return listing, nil
 	case jsonrpc.Field(schema, "type") != nil:
 		return nil, errors.New("its inputSchema is not of type object")
+	default:
+		return jsonrpc.Replace(listing, "inputSchema", jsonrpc.Prepend(schema, object))
 	}
-	return jsonrpc.Replace(listing, "inputSchema", jsonrpc.Prepend(schema, object))
 }
 
-// withoutNulls returns the listing of a tool whose schemas have no null for what they leave out, as some servers
-// write it.
-func withoutNulls(listing json.RawMessage) (json.RawMessage, error) {
-	return jsonrpc.Rewrite(listing, func(key string, schema []byte) []byte {
-		if key != "inputSchema" && key != "outputSchema" {
-			return schema
-		}
-		for _, member := range []string{"type", "properties", "required"} {
-			if string(jsonrpc.Field(schema, member)) == "null" {
-				if less, err := jsonrpc.Replace(schema, member, nil); err == nil {
-					schema = less
+// fitSchema returns a schema for which clients, and the models' APIs behind them, refuse nothing. It looks only at
+// type, properties and required. of is the member that has the schema.
+func (l *lost) fitSchema(of string, schema []byte) (json.RawMessage, error) {
+	return jsonrpc.Rewrite(schema, func(member string, value []byte) []byte {
+		switch {
+		case member != "type" && member != "properties" && member != "required":
+		case string(value) == "null":
+			return nil
+		case member == "type" && mayBeObject(value):
+			return []byte(`"object"`)
+		case member == "properties" && isEmptyList(value):
+			return []byte("{}")
+		case member == "properties":
+			fitted, err := jsonrpc.Rewrite(value, func(name string, one []byte) []byte {
+				switch {
+				case one[0] == '{':
+					return one
+				case string(one) == "true", isEmptyList(one):
+					return []byte("{}")
+				case string(one) == "false":
+					return []byte(`{"not":{}}`)
 				}
+				l.add("has %s in the properties of its %s, which is no schema: that is not shown",
+					fault.Quote([]byte(strconv.Quote(name))), of)
+				return nil
+			})
+			if err == nil {
+				return fitted
 			}
+			l.add("has properties in its %s that cannot be read: they are not shown", of)
+			return nil
+		case member == "required":
+			return l.fitRequired(of, value)
 		}
-		return schema
+		return value
 	})
 }
 
-// fitSchema returns why clients could refuse a schema, or nil. It looks only at
-// properties and required. The schema may be nil.
-func fitSchema(schema []byte) error {
-	if properties := jsonrpc.Field(schema, "properties"); properties != nil {
-		err := jsonrpc.Fields(properties, func(name string, value []byte) error {
-			if value[0] != '{' {
-				return fmt.Errorf("%s is no schema", fault.Quote([]byte(name)))
-			}
+// mayBeObject reports whether a type is a list of types that has object.
+func mayBeObject(value []byte) bool {
+	has := false
+	err := jsonrpc.Elements(value, func(one []byte) error {
+		has = has || string(one) == `"object"`
+		return nil
+	})
+	return err == nil && has
+}
+
+// fitRequired returns the names in the list of what a schema requires; nil if it is no list.
+func (l *lost) fitRequired(of string, value []byte) []byte {
+	names, isLess := []byte{'['}, false
+	err := jsonrpc.Elements(value, func(name []byte) error {
+		if isLess = isLess || name[0] != '"'; name[0] != '"' {
 			return nil
-		})
-		if err != nil {
-			return fmt.Errorf("properties: %w", err)
 		}
-	}
-	if required := jsonrpc.Field(schema, "required"); required != nil {
-		err := jsonrpc.Elements(required, func(value []byte) error {
-			if value[0] != '"' {
-				return fmt.Errorf("%s is no name", fault.Quote(value))
-			}
-			return nil
-		})
-		if err != nil {
-			return fmt.Errorf("required: %w", err)
+		if len(names) > 1 {
+			names = append(names, ',')
 		}
+		names = append(names, name...)
+		return nil
+	})
+	if err == nil && !isLess {
+		return value
 	}
-	return nil
+	l.add("has required in its %s, which is no list of names: what is no name is not shown", of)
+	if err != nil {
+		return nil
+	}
+	return append(names, ']')
 }
 
 // clipText returns the JSON string text, cut to about most bytes of its decoded
