@@ -11,7 +11,8 @@ const MaxMoves = 3
 
 // Moved returns where the server of an answer wants to have the message instead (301, 307, 308): a server that
 // answers so has done nothing with it. It returns nil if that is no other place, or one of another origin: the message
-// and its headers are for nobody else.
+// and its headers are for nobody else. Many servers do not know that a gateway in front of them speaks https, and say
+// http: the path counts then, and https stays.
 func Moved(resp *http.Response) *url.URL {
 	switch resp.StatusCode {
 	case http.StatusMovedPermanently, http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
@@ -20,10 +21,36 @@ func Moved(resp *http.Response) *url.URL {
 	}
 	from := resp.Request.URL
 	to, err := resp.Location()
-	if err != nil || to.User != nil || Origin(to) != Origin(from) || to.RequestURI() == from.RequestURI() {
+	if err != nil || to.User != nil {
+		return nil
+	}
+	if from.Scheme == "https" && to.Scheme == "http" && strings.EqualFold(to.Hostname(), from.Hostname()) &&
+		(to.Port() == "" || to.Port() == "80" || to.Port() == from.Port()) {
+		to.Scheme, to.Host = from.Scheme, from.Host
+	}
+	if Origin(to) != Origin(from) || to.RequestURI() == from.RequestURI() {
 		return nil
 	}
 	to.User, to.Fragment, to.RawFragment = from.User, "", "" // a user and a password in the address belong to the origin
+	return to
+}
+
+// Secured returns where the server of an answer wants to have the message by https, if it was sent by http to the same
+// host, each at its usual port. Else it returns nil.
+func Secured(resp *http.Response) *url.URL {
+	switch resp.StatusCode {
+	case http.StatusMovedPermanently, http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
+	default:
+		return nil
+	}
+	from := resp.Request.URL
+	to, err := resp.Location()
+	if err != nil || to.User != nil || from.Scheme != "http" || to.Scheme != "https" ||
+		!strings.EqualFold(to.Hostname(), from.Hostname()) || from.Port() != "" && from.Port() != "80" ||
+		to.Port() != "" && to.Port() != "443" {
+		return nil
+	}
+	to.Fragment, to.RawFragment = "", ""
 	return to
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"holdline/daemon/networds"
 	"holdline/daemon/redact"
+	"holdline/daemon/sendonce"
 	"holdline/protocol/fault"
 	"holdline/protocol/jsonrpc"
 )
@@ -129,6 +130,11 @@ func (c *Client) refused(m *message, resp *http.Response, body []byte, isSent bo
 		where := "elsewhere"
 		if at, err := resp.Location(); err == nil {
 			where = "to " + at.Scheme + "://" + at.Host + redact.URL(at.Path)
+		}
+		if sendonce.Secured(resp) != nil {
+			return fault.New(fault.DownstreamFailure, fault.Server, op,
+				"%s wants to be asked by https (%s): by http, its headers and its address can be read on their way. "+
+					"Put %s into mcpServers.%s.url", name, text, strings.TrimPrefix(where, "to "), name).WithReason(fault.Rejected)
 		}
 		as, unknown := fault.DownstreamFailure, ""
 		if mayHaveRun && !m.repeats {

@@ -11,7 +11,9 @@ import (
 )
 
 // carry posts a message, and again where the server says that it is now, within its origin (see [sendonce.Moved]). Many
-// say that for an address without its last /. The rest of the session goes to the new path at once.
+// say that for an address without its last /. The rest of the session goes to the new path at once. From http it
+// goes on to https of the same host, if nothing in the request is a secret: with one, each new process would show that
+// to the net before it learns of https, so a person has to correct the address.
 func (c *Client) carry(ctx context.Context, m *message, s session) (resp *http.Response, isSent bool, err error) {
 	// Without space behind it a message makes no sense to a server that lacks its last byte.
 	text := bytes.TrimSpace(m.line)
@@ -25,6 +27,9 @@ func (c *Client) carry(ctx context.Context, m *message, s session) (resp *http.R
 			return nil, isSent, c.broken(ctx, m, isSent, err)
 		}
 		to := sendonce.Moved(resp)
+		if to == nil && c.sendsNoSecret() {
+			to = sendonce.Secured(resp)
+		}
 		if to == nil {
 			return resp, isSent, nil
 		}
@@ -35,8 +40,15 @@ func (c *Client) carry(ctx context.Context, m *message, s session) (resp *http.R
 		_ = resp.Body.Close()
 		c.move(to)
 		c.o.Log.InfoContext(ctx, "the server has moved to another path",
-			"from", redact.URL(req.URL.Path), "to", redact.URL(to.Path))
+			"from", redact.URL(req.URL.Path), "to", redact.URL(to.Scheme+"://"+to.Host+to.Path))
 	}
+}
+
+// sendsNoSecret reports whether neither the address nor a header of the configuration can have a secret. A login sends
+// none by http.
+func (c *Client) sendsNoSecret() bool {
+	u, err := url.Parse(c.o.URL)
+	return err == nil && len(c.o.Headers) == 0 && len(c.o.Secrets) == 0 && u.User == nil && u.RawQuery == ""
 }
 
 // address returns where the messages of the session go: o.URL, or where the server has moved since it began.

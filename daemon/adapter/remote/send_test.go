@@ -482,6 +482,59 @@ func TestServerMovesWithinItsOrigin_CallIsMadeOnceThere(t *testing.T) {
 	}
 }
 
+// TestServerMovesToHTTPS_CallIsMadeOnceThere checks that a server which is asked by http, and says that it speaks https
+// at the same host, gets each message there, once; unless the entry has a header, which may be a secret: then the fault
+// names the address. And a server behind a gateway that speaks https, and says http itself, keeps https.
+func TestServerMovesToHTTPS_CallIsMadeOnceThere(t *testing.T) {
+	for _, c := range []struct {
+		name, url, to, fault string
+		headers              map[string]string
+		saw                  []string
+	}{
+		{"to https", "http://h/mcp", "https://h/mcp", "", nil, []string{"http://h/mcp", "https://h/mcp"}},
+		{"and its ports", "http://h:80/mcp", "https://H:443/x", "", nil, []string{"http://h:80/mcp", "https://H:443/x"}},
+		{"another port", "http://h:8080/mcp", "https://h/mcp", "https://h/mcp", nil, []string{"http://h:8080/mcp"}},
+		{"another host", "http://h/mcp", "https://i/mcp", "https://i/mcp", nil, []string{"http://h/mcp"}},
+		{
+			"a header", "http://h/mcp", "https://h/mcp", "Put https://h/mcp into", map[string]string{"X-Key": "k"},
+			[]string{"http://h/mcp"},
+		},
+		{"a query", "http://h/mcp?k=1", "https://h/mcp", "Put https://h/mcp into", nil, []string{"http://h/mcp?k=1"}},
+		{"back to http", "https://h/mcp", "http://h/mcp/", "", nil, []string{"https://h/mcp", "https://h/mcp/"}},
+		{"of its own port", "https://h:8443/mcp", "http://h:8443/mcp/", "", nil, []string{"https://h:8443/mcp", "https://h:8443/mcp/"}},
+		{"of another host", "https://h/mcp", "http://i/mcp/", "http://i/mcp/", nil, []string{"https://h/mcp"}},
+		{"the same by http", "https://h/mcp", "http://h/mcp", "http://h/mcp", nil, []string{"https://h/mcp"}},
+	} {
+		var saw []string
+		client := New(Options{Name: "s", URL: c.url, Headers: c.headers})
+		client.http.Transport = roundTrip(func(req *http.Request) (*http.Response, error) {
+			b, _ := io.ReadAll(req.Body)
+			_ = req.Body.Close()
+			w := httptest.NewRecorder()
+			if saw = append(saw, req.URL.String()); len(saw) == 1 && string(b) == callLine {
+				w.Header().Set("Location", c.to)
+				w.WriteHeader(http.StatusPermanentRedirect)
+			} else {
+				answer(w, asJSON, callBack)
+			}
+			resp := w.Result()
+			resp.Request = req
+			return resp, nil
+		})
+		_, err := send(t, client, callLine)
+		isRight := err == nil && c.fault == "" || err != nil && c.fault != "" && strings.Contains(err.Error(), c.fault)
+		if !slices.Equal(saw, c.saw) || !isRight {
+			t.Errorf("%s: %v, the requests went to %q, want %q", c.name, err, saw, c.saw)
+		}
+	}
+}
+
+// roundTrip is a transport for tests.
+type roundTrip func(*http.Request) (*http.Response, error)
+
+// RoundTrip calls the func.
+func (f roundTrip) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+
 // TestAnswerAtTheEndOfAStream_IsTaken checks that an answer counts though the empty line behind it, or its own line
 // end, is missing; and that one which is cut off, or is for another request, does not.
 func TestAnswerAtTheEndOfAStream_IsTaken(t *testing.T) {
