@@ -142,7 +142,9 @@ func (d *decoder) host(at, s string) {
 // program checks a name to be looked for, or a path from the root or the home
 // directory. A path from the daemon's working directory would mean nothing to a user.
 func (d *decoder) program(at, s string) {
-	if strings.Contains(s, "/") {
+	if word, _, isLine := strings.Cut(s, " "); isLine && !strings.Contains(word, "/") && strings.Contains(s, "/") {
+		d.wrong(at, "wants a program: write its first word, and the others into args")
+	} else if strings.Contains(s, "/") {
 		d.path(at, s)
 	}
 }

@@ -13,8 +13,9 @@ import (
 // ignored, so that an entry can be copied as it is.
 var tolerated = []string{
 	"$schema", "$typeName", "_comment", "alwaysAllow", "alwaysLoad", "autoApprove", "autoStart", "autostart", "comment",
-	"default_tools_approval_mode", "description", "dev", "gallery", "icon", "iconUrl", "init_timeout", "initTimeout",
-	"metadata", "name", "note", "registry", "required", "source", "startup_timeout_ms", "startup_timeout_sec",
+	"default_tools_approval_mode", "description", "dev", "displayName", "display_name", "gallery", "icon", "iconUrl", "id",
+	"init_timeout", "initTimeout", "installSource", "logoUrl", "longRunning", "metadata", "name", "note", "provider",
+	"providerUrl", "reference", "registry", "required", "source", "startup_timeout_ms", "startup_timeout_sec",
 	"supports_parallel_tool_calls", "tags", "timeout", "title", "tool_timeout_sec", "trust", "version", "watchPaths",
 }
 
@@ -44,6 +45,9 @@ var renamed = map[string]string{ //nolint:gosec // names of keys, not credential
 	"http_headers":             "write headers",
 	"httpUrl":                  "write url",
 	"includeTools":             `write "holdline": {"allow": [...]}`,
+	"baseUrl":                  "write url",
+	"isActive":                 "write enabled",
+	"is_active":                "write enabled",
 	"requestInit":              "write headers",
 	"serverUrl":                "write url",
 	"tools":                    `write "holdline": {"allow": [...]}`,
