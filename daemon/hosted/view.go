@@ -162,5 +162,8 @@ func (s *server) Start(c *tool.Caller) catalog.Start {
 	if inst.starting != nil {
 		st.Begun = inst.begun
 	}
+	if inst.up != nil && inst.up.State != stage.Serving {
+		st.Printed = inst.up.PrintedLocked()
+	}
 	return st
 }

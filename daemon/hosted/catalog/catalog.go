@@ -116,6 +116,7 @@ type Start struct {
 	Begun      time.Time // zero if no start is under way
 	Failed     bool      // the last one has failed
 	Unprepared bool      // what it needs is not known yet
+	Printed    []string  // by the process to stdout, though it is no MCP
 }
 
 // patience returns how long a list waits for a server that has never listed. All lists, and the
@@ -271,6 +272,9 @@ func (d *Catalog) start(
 		err = dispatch.Try(ctx, s, c, name)
 	}
 	if err != nil {
+		if s != nil {
+			err = startup.Unlisted(server, s.Start(&c).Printed, err)
+		}
 		return nil, err
 	}
 	view := s.View(&c)

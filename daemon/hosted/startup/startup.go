@@ -129,6 +129,22 @@ func (f *Failure) Fault(err error) *fault.Record {
 	return r
 }
 
+// Unlisted returns err, with which a call ends that has waited for what a server offers. If that was not said in time,
+// and the server has printed something else, more time would not help: then the fault says what it was.
+func Unlisted(server string, printed []string, err error) error {
+	f, ok := errors.AsType[*fault.Record](err)
+	if !ok || f.Fault.Code != fault.Timeout || len(printed) == 0 {
+		return err
+	}
+	said := (&Failure{Printed: printed}).printed()
+	return fault.New(fault.SpawnFailure, fault.Server, f.Operation, "server %s has not said yet what it offers%s. %s",
+		server, said, notMCP)
+}
+
+// notMCP says what to do about a program that prints something else.
+const notMCP = "See whether it is an MCP server on stdin and stdout, or needs another argument to be one: " +
+	"holdline config edit"
+
 // Slow returns the fault of a start that Holdline has ended after took because it was too
 // slow. again says that it is tried again.
 func (f *Failure) Slow(took time.Duration, again bool) *fault.Record {
@@ -141,8 +157,7 @@ func (f *Failure) Slow(took time.Duration, again bool) *fault.Record {
 	case f.Stopped:
 		does = WasStopped + words
 	case words != "":
-		does = strings.TrimPrefix(words, ". ") + ". See whether it is an MCP server on stdin and stdout, or needs " +
-			"another argument to be one: holdline config edit"
+		does = strings.TrimPrefix(words, ". ") + ". " + notMCP
 	}
 	r := fault.New(fault.Timeout, fault.Server, Operation(f.Server),
 		"%s had not started after %v, so Holdline has ended it. %s%s", f.Server, took.Round(time.Second), next, does)

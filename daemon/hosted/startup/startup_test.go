@@ -71,6 +71,18 @@ func TestFault(t *testing.T) {
 			t.Errorf("of a program that is no MCP server it says %q", words)
 		}
 	}
+	late := error(fault.New(fault.Timeout, fault.Server, "tools/call:s__t", "not said within 8s: it may still be starting"))
+	said := startup.Unlisted("s", f.Printed, late)
+	if r, ok := errors.AsType[*fault.Record](said); !ok || r.Fault.Code != fault.SpawnFailure || r.Operation != "tools/call:s__t" ||
+		!strings.Contains(r.Fault.Detail, "Listening on port 3000 / Name:") {
+		t.Errorf("of one that has not ended yet: %v", said)
+	}
+	if got := startup.Unlisted("s", nil, late); got != late {
+		t.Errorf("of one that has printed nothing: %v", got)
+	}
+	if other := errors.New("another"); startup.Unlisted("s", f.Printed, other) != other {
+		t.Error("another error is not passed on")
+	}
 	slow := startup.Failure{Server: "s", Death: death}
 	if words := slow.Slow(time.Minute, true).Fault.Detail; !strings.Contains(words, "bad credentials") {
 		t.Errorf("a slow start says %q", words)
