@@ -113,7 +113,10 @@ func isAround(around, host string) bool {
 		if block, err := netip.ParsePrefix(entry); err == nil {
 			return block.Contains(addr)
 		}
-		if bare, _, err := net.SplitHostPort(entry); err == nil {
+		if bare, port, err := net.SplitHostPort(entry); err == nil {
+			if port != "443" { // for requests to that port alone
+				return false
+			}
 			entry = bare
 		}
 		end := strings.TrimPrefix(strings.TrimPrefix(entry, "*"), ".")

@@ -143,6 +143,7 @@ func TestEnginesHosts_OnlyTheOneInUseIsLookedUp(t *testing.T) {
 		{"claude", []string{"HTTPS_PROXY=" + proxy, "NO_PROXY=localhost,10.0.0.0/8"}, "", "proxy.example"},
 		{"claude", []string{"HTTPS_PROXY=" + proxy, "NO_PROXY=.anthropic.com"}, "", ""},
 		{"claude", []string{"HTTPS_PROXY=" + proxy, "no_proxy=*"}, "", ""},
+		{"claude", []string{"HTTPS_PROXY=" + proxy, "NO_PROXY=api.anthropic.com:8443"}, "", "proxy.example"}, // another port
 		{"claude", []string{"ANTHROPIC_BASE_URL=" + base, "HTTPS_PROXY=" + proxy, "NO_PROXY=x, *.BASE.example:443"}, "", "api.base.example"},
 		{"claude", []string{"ANTHROPIC_BASE_URL=http://127.0.0.1:4000", "HTTPS_PROXY=" + proxy}, "", "127.0.0.1"},
 		{"claude", []string{"HTTPS_PROXY=" + proxy, "NO_PROXY=x", "CLAUDE_CODE_USE_BEDROCK=1"}, "", ""},
