@@ -496,7 +496,8 @@ func TestServerMovesToHTTPS_CallIsMadeOnceThere(t *testing.T) {
 		{"another port", "http://h:8080/mcp", "https://h/mcp", "https://h/mcp", nil, []string{"http://h:8080/mcp"}},
 		{"another host", "http://h/mcp", "https://i/mcp", "https://i/mcp", nil, []string{"http://h/mcp"}},
 		{
-			"a header", "http://h/mcp", "https://h/mcp", "Put https://h/mcp into", map[string]string{"X-Key": "k"},
+			"a header", "http://h/mcp", "https://h/mcp", "Put https://h/mcp into",
+			map[string]string{"X-Key": "k"},
 			[]string{"http://h/mcp"},
 		},
 		{"a query", "http://h/mcp?k=1", "https://h/mcp", "Put https://h/mcp into", nil, []string{"http://h/mcp?k=1"}},

@@ -77,10 +77,10 @@ func TestFault(t *testing.T) {
 		!strings.Contains(r.Fault.Detail, "Listening on port 3000 / Name:") {
 		t.Errorf("of one that has not ended yet: %v", said)
 	}
-	if got := startup.Unlisted("s", nil, late); got != late {
+	if got := startup.Unlisted("s", nil, late); !errors.Is(got, late) {
 		t.Errorf("of one that has printed nothing: %v", got)
 	}
-	if other := errors.New("another"); startup.Unlisted("s", f.Printed, other) != other {
+	if other := errors.New("another"); !errors.Is(startup.Unlisted("s", f.Printed, other), other) {
 		t.Error("another error is not passed on")
 	}
 	slow := startup.Failure{Server: "s", Death: death}
