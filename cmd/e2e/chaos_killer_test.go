@@ -348,6 +348,9 @@ func (r *chaosRun) killWorker(v *victim, what string) {
 		}
 	}
 	v.kill.What, v.kill.Child = what, v.child.PID
+	if v.kill.Server == chaosServer && v.child.PID != 0 {
+		v.kill.Child = leafOf(v.child.PID) // the ledger has the pid of the server itself
+	}
 	r.kill(p, v.kill)
 }
 
@@ -416,7 +419,7 @@ func (r *chaosRun) install() error {
 
 // configuration returns the configuration of a place in which chaos runs.
 func (r *chaosRun) configuration() ([]byte, error) {
-	servers := map[string]any{chaosServer: r.server("shared"), ownServer: r.server("session")}
+	servers := map[string]any{chaosServer: r.launchedServer(), ownServer: r.server("session")}
 	if r.hostile {
 		servers[hostileShared], servers[hostileOwn] = r.hostileServer("shared"), r.hostileServer("session")
 	}
@@ -434,6 +437,11 @@ func (r *chaosRun) server(scope string) map[string]any {
 		"command": filepath.Join(programs, "toolserver"), "args": []string{"-ledger", r.p.ledger()},
 		"holdline": map[string]any{"scope": scope, "keep_alive": "3s", "max_restarts": 1000, "circuit_threshold": 1000},
 	}
+}
+
+// launchedServer is started by a launcher at first, and later without it, until it ends by itself.
+func (r *chaosRun) launchedServer() map[string]any {
+	return r.p.launcher(stays, "").npxEntry(r.server("shared")["holdline"].(map[string]any), "-y", "pkg", "-ledger", r.p.ledger())
 }
 
 func (r *chaosRun) hostileServer(scope string) map[string]any {

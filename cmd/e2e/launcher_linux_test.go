@@ -18,67 +18,19 @@ import (
 	"holdline/protocol/process"
 )
 
-// launched is a place with a launcher, as npx is one, and a package whose program is the tool server.
-type launched struct {
-	*place
-	npx     string
-	program string
-	asked   string // a file to which the launcher adds a line each time
-}
-
-// npxScript plays npx: it says that it was asked, sets variables of its own, finds the program of the package, and stays
-// beside it. Its last line starts that.
-const npxScript = `#!/bin/sh
-echo x >>"$0.asked"
-shift 2
-export npm_config_x=1 npm_lifecycle_script=PROGRAM PATH="${0%/bin/npx}/pkg:$PATH"
-`
-
-// newLaunched makes a launcher that ends with last, and a package whose program mine is a script if there is text for
-// it. The server has the name tools, is started directly if that is possible, and gets args.
+// newLaunched makes a place with a launcher; see [place.launcher]. The server has the name tools, and gets args.
 func newLaunched(t *testing.T, last, script string, args ...string) *launched {
 	t.Helper()
-	p := newPlace(t)
-	l := &launched{place: p, npx: filepath.Join(p.dir, "bin/npx"), program: filepath.Join(p.dir, "pkg/mine")}
-	l.asked = l.npx + ".asked"
-	server := filepath.Join(p.dir, "pkg/toolserver")
-	if script == "" {
-		l.program = server
-	}
-	tool, err := os.ReadFile(filepath.Join(programs, "toolserver"))
-	npx := strings.Replace(npxScript, "PROGRAM", filepath.Base(l.program), 1) + last + "\n"
-	for path, text := range map[string]string{l.npx: npx, l.program: script, server: string(tool)} {
-		if text == "" {
-			continue
-		}
-		if err == nil {
-			err = os.MkdirAll(filepath.Dir(path), 0o700)
-		}
-		if err == nil {
-			syscall.ForkLock.RLock() // no child may inherit a program that is open for writing
-			err = os.WriteFile(path, []byte(text), 0o700)
-			syscall.ForkLock.RUnlock()
-		}
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	l.entry("shared", append([]string{"-y", "pkg", "-ledger", p.effects()}, args...)...)
+	l := newPlace(t).launcher(last, script)
+	l.entry("shared", append([]string{"-y", "pkg", "-ledger", l.effects()}, args...)...)
 	return l
 }
 
-// entry writes the configuration. The server gets the variables in it alone: a daemon may not know yet those of the
-// login shell when it first starts the server, and a record is for the same variables.
+// entry writes the configuration.
 func (l *launched) entry(scope string, args ...string) {
 	l.t.Helper()
-	l.configure(map[string]any{"tools": map[string]any{
-		"command": l.npx, "args": args, "env": map[string]string{"PATH": "/usr/local/bin:/usr/bin:/bin"},
-		"holdline": hosting{"scope": scope, "launcher": "direct", "inherit_env": "none"},
-	}})
+	l.configure(map[string]any{"tools": l.npxEntry(hosting{"scope": scope}, args...)})
 }
-
-// stays is the last line of a launcher that waits for the program.
-const stays = `sh -c 'exec toolserver "$@"' sh "$@"; exit $?`
 
 // times returns how often the launcher was asked.
 func (l *launched) times() int {
@@ -152,7 +104,11 @@ func (l *launched) killed(a *agent, pid int) int {
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		l.t.Fatal(err)
 	}
-	waitFor(l.t, "its end", func() bool { return !alive(pid) })
+	// Behind a launcher that was killed the server itself may still answer for a moment.
+	waitFor(l.t, "its successor", func() bool {
+		next := child(l.status(), "tools")
+		return next != 0 && next != pid
+	})
 	if x := a.wait(a.call("tools__look", map[string]any{"token": "again"})); x.text() != "again" {
 		l.t.Errorf("a call behind a restart: %s", x.raw)
 	}
@@ -274,15 +230,6 @@ func TestUnusualServer_ServesDirectlyOrAsWritten(t *testing.T) {
 	}
 }
 
-// leafOf returns the process that nothing has started anything below, from a process on.
-func leafOf(pid int) int {
-	below, err := process.Descendants(pid)
-	if err != nil || len(below) == 0 {
-		return pid
-	}
-	return below[len(below)-1].PID
-}
-
 // TestDirectServerKilled_CallsAreAnsweredAndNothingIsLeft checks that a server that runs without its launcher is back when
 // it or its worker is killed, outlives the daemon, answers the calls meanwhile, and that nothing of it is left at the end.
 func TestDirectServerKilled_CallsAreAnsweredAndNothingIsLeft(t *testing.T) {
@@ -387,7 +334,7 @@ func TestOldRecord_LauncherLooksAgain_OfflineItIsNotNeeded(t *testing.T) {
 	}
 	waitFor(t, "a new record", func() bool {
 		_, texts := l.records()
-		return !strings.Contains(texts[0], "1970")
+		return len(texts) == 1 && !strings.Contains(texts[0], `"at": "1970-`)
 	})
 	l.must("servers", "restart", "tools")
 	if pid := l.untilReady("tools"); !l.isDirect(pid) || l.times() != 2 {
@@ -553,4 +500,229 @@ func TestServersTest_TriesServerWithoutItsLauncher(t *testing.T) {
 			a.rest()
 		})
 	}
+}
+
+// TestLauncherKept_EntryIsStarted checks that a server with launcher: keep is always started as its entry says, and that
+// nothing is recorded of it.
+func TestLauncherKept_EntryIsStarted(t *testing.T) {
+	t.Parallel()
+	l := newLaunched(t, stays, "")
+	l.configure(map[string]any{"tools": l.npxEntry(hosting{"launcher": "keep"}, "-y", "pkg", "-ledger", l.effects())})
+	if out := l.must("servers", "test", "tools"); strings.Contains(out, "npx") {
+		t.Errorf("servers test: %s", out)
+	}
+	l.daemon()
+	a := l.agent().shake()
+	pid := l.untilReady("tools")
+	for range 2 {
+		if l.isDirect(pid) {
+			t.Errorf("a process is %q", process.Args(pid))
+		}
+		pid = l.killed(a, pid)
+	}
+	if paths, _ := l.records(); len(paths) > 0 {
+		t.Errorf("there are records: %q", paths)
+	}
+	a.rest()
+}
+
+// TestPlanOfImport_LeavesNoRecordOfALauncher checks that a plan of import and of setup, which starts the servers, leaves the
+// home as it was, and that both keep what they have found out about launchers once they move the servers.
+func TestPlanOfImport_LeavesNoRecordOfALauncher(t *testing.T) {
+	t.Parallel()
+	for _, words := range [][]string{{"import", "--write"}, {"setup", "--yes"}} {
+		t.Run(words[0], func(t *testing.T) {
+			t.Parallel()
+			p := newPlace(t).login()
+			l := p.launcher(stays, "")
+			p.putHome(t, map[string]string{".claude.json": mustJSON(t, map[string]any{"mcpServers": map[string]any{
+				"tools": map[string]any{"command": l.npx, "args": []string{"-y", "pkg", "-ledger", p.effects()}},
+			}})})
+			before := p.home(t)
+			plan := []string{"import"}
+			if words[0] == "setup" {
+				plan = []string{"setup", "--dry-run"}
+			}
+			p.must(plan...)
+			p.sameHome(t, before)
+			if l.times() == 0 {
+				t.Error("the plan has not started the server")
+			}
+			p.must(words...)
+			if _, texts := l.records(); !slices.ContainsFunc(texts, func(text string) bool {
+				return strings.Contains(text, `"confirmed"`)
+			}) {
+				t.Errorf("the records are %q", texts)
+			}
+			p.must("stop", "--all")
+		})
+	}
+}
+
+// TestServerThatIsOtherInItsFirstStart_RunsWithoutItsLauncher checks that a server which says something else in its very
+// first start, as one does that makes its files then, is tried again, by the daemon and by a trial.
+func TestServerThatIsOtherInItsFirstStart_RunsWithoutItsLauncher(t *testing.T) {
+	t.Parallel()
+	t.Run("daemon", func(t *testing.T) {
+		t.Parallel()
+		l := newLaunched(t, stays, "")
+		l.entry("shared", "-y", "pkg", "-ledger", l.effects(), "-first", filepath.Join(l.dir, "first"))
+		l.daemon()
+		a := l.agent().shake()
+		pid := l.untilReady("tools")
+		l.untilRecorded(`"exe"`)
+		pid = l.killed(a, pid) // its leaf says something else, and then what is behind the launcher says the same
+		if l.isDirect(pid) {
+			t.Errorf("the second process is %q", process.Args(pid))
+		}
+		l.untilRecorded(`"confirmed"`)
+		if pid = l.killed(a, pid); !l.isDirect(pid) {
+			t.Errorf("the third process is %q", process.Args(pid))
+		}
+		a.rest()
+	})
+	t.Run("trial", func(t *testing.T) {
+		t.Parallel()
+		l := newLaunched(t, stays, "")
+		l.entry("shared", "-y", "pkg", "-ledger", l.effects(), "-first", filepath.Join(l.dir, "first"))
+		if out := l.must("servers", "test", "tools"); !strings.Contains(out, "It works without npx, too") {
+			t.Errorf("servers test: %s", out)
+		}
+	})
+}
+
+// TestServerThatRunsOnlyOnce_IsTriedAndServes checks that a server of which one process alone can run, as with a lock or a
+// port, passes its trial, that the daemon can start it at once behind that, and again behind a crash.
+func TestServerThatRunsOnlyOnce_IsTriedAndServes(t *testing.T) {
+	t.Parallel()
+	l := newLaunched(t, stays, "")
+	l.entry("shared", "-y", "pkg", "-ledger", l.effects(), "-only", filepath.Join(l.dir, "only"))
+	if out := l.must("servers", "test", "tools"); !strings.Contains(out, "It works without npx, too") {
+		t.Errorf("servers test: %s", out)
+	}
+	l.daemon()
+	a := l.agent().shake()
+	pid := l.untilReady("tools")
+	if !l.isDirect(pid) {
+		t.Errorf("the first process is %q", process.Args(pid))
+	}
+	if pid = l.killed(a, pid); !l.isDirect(pid) {
+		t.Errorf("the second process is %q", process.Args(pid))
+	}
+	a.rest()
+}
+
+// TestTwoAgentsAtOnce_BothServeWhileTheirServerIsRecorded checks that two processes of one entry, which are started at the
+// same time and recorded, both serve, and that both run without their launcher from their next start on.
+func TestTwoAgentsAtOnce_BothServeWhileTheirServerIsRecorded(t *testing.T) {
+	t.Parallel()
+	l := newLaunched(t, stays, "")
+	l.entry("session", "-y", "pkg", "-ledger", l.effects())
+	l.daemon()
+	agents := []*agent{l.agent("--identity", "a").shake(), l.agent("--identity", "b").shake()}
+	serving := func(other ...int) (pids []int) {
+		waitFor(t, "a process for each agent", func() bool {
+			pids = nil
+			for _, w := range l.status().Workers {
+				if w.State == "ready" && !slices.Contains(other, w.ChildPID) {
+					pids = append(pids, w.ChildPID)
+				}
+			}
+			return len(pids) == len(agents)
+		})
+		return pids
+	}
+	first := serving()
+	look := func(token string) { // each has a process that serves
+		for i, a := range agents {
+			own := token + strconv.Itoa(i)
+			if x := a.wait(a.call("tools__look", map[string]any{"token": own})); x.text() != own {
+				t.Errorf("agent %d: %s", i, x.raw)
+			}
+		}
+	}
+	look("first")
+	if why := l.untilRecorded(`"exe"`); why != "" {
+		t.Fatal(why)
+	}
+	for _, pid := range first {
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		waitFor(t, "its end", func() bool { return !alive(pid) })
+	}
+	look("again")
+	for _, pid := range serving(first...) {
+		if !l.isDirect(pid) {
+			t.Errorf("a later process is %q", process.Args(pid))
+		}
+	}
+	for _, a := range agents {
+		a.rest()
+	}
+}
+
+// TestLauncherHangs_VersionThatRanLastServes checks that a launcher that is to look for a newer version, and waits for a
+// network that is not there, is given up for what it has started last, and left alone for a while.
+func TestLauncherHangs_VersionThatRanLastServes(t *testing.T) {
+	t.Parallel()
+	l := newLaunched(t, `[ ! -e "${0%/bin/npx}/offline" ] || exec sleep 600; `+stays, "")
+	a, _ := l.direct()
+	l.untilRecorded(`"confirmed"`)
+	l.age()
+	if err := os.WriteFile(filepath.Join(l.dir, "offline"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		l.must("servers", "restart", "tools")
+		if pid := l.untilReady("tools"); !l.isDirect(pid) || l.times() != 2 {
+			t.Errorf("offline: %q, and the launcher was asked %d times", process.Args(pid), l.times())
+		}
+	}
+	if x := a.wait(a.effect("offline", 0)); x.text() != "offline" {
+		t.Errorf("a call: %s", x.raw)
+	}
+	a.rest()
+}
+
+// TestDirectServer_IsHeldAsBehindItsLauncher checks that confinement and limits hold a server that runs without its launcher
+// as they hold it behind that.
+func TestDirectServer_IsHeldAsBehindItsLauncher(t *testing.T) {
+	t.Parallel()
+	l := newLaunched(t, stays, "")
+	needConfinement(t)
+	entry := l.npxEntry(hosting{
+		"scope": "shared", "confine": "read", "limits": map[string]any{"memory": "1GiB"},
+		"write": []string{filepath.Join(l.dir, "bin"), filepath.Join(l.dir, "pkg")},
+	}, "-y", "pkg", "-ledger", filepath.Join(l.dir, "pkg/ledger"))
+	l.configure(map[string]any{"tools": entry})
+	held := func(pid int) (all []string) {
+		for file, names := range map[string][]string{
+			"status": {"NoNewPrivs", "Seccomp", "Seccomp_filters"}, "limits": {"Max data size"}, "cgroup": {""},
+		} {
+			b, err := os.ReadFile("/proc/" + strconv.Itoa(leafOf(pid)) + "/" + file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for line := range strings.Lines(string(b)) {
+				if slices.ContainsFunc(names, func(name string) bool { return strings.HasPrefix(line, name) }) {
+					all = append(all, regexp.MustCompile(`holdline-[^/]*`).ReplaceAllString(strings.TrimSpace(line), "holdline"))
+				}
+			}
+		}
+		slices.Sort(all)
+		return all
+	}
+	l.daemon()
+	a := l.agent().shake()
+	first := l.untilReady("tools")
+	if why := l.untilRecorded(`"exe"`); why != "" {
+		t.Fatal(why)
+	}
+	behind := held(first)
+	second := l.killed(a, first)
+	if got := held(second); !l.isDirect(second) || !slices.Equal(got, behind) || !slices.Contains(got, "NoNewPrivs:\t1") {
+		t.Errorf("%q is held by %q, and was by %q", process.Args(second), got, behind)
+	}
+	a.rest()
 }

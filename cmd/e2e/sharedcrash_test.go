@@ -44,12 +44,12 @@ var sharedCrashes = []crash{
 	{point: "worker.acked", times: 3},
 }
 
-// TestSharedCrashes tests them. Each call of both agents is answered once, and has its
-// effect once while the server lives.
+// TestSharedCrashes tests them, half of them with a server that runs without its launcher. Each call of both agents is
+// answered once, and has its effect once while the server lives.
 func TestSharedCrashes(t *testing.T) {
 	inTurn(t, sharedCrashes, func(t *testing.T, c crash, i int) {
 		t.Helper()
-		c.share(t, i%2 == 1)
+		c.share(t, i%2 == 1, i/2%2 == 1)
 	})
 }
 
@@ -78,7 +78,7 @@ func TestSharedCrashesEverywhere(t *testing.T) {
 	}
 	inTurn(t, all, func(t *testing.T, c crash, i int) {
 		t.Helper()
-		c.share(t, i%2 == 1)
+		c.share(t, i%2 == 1, i/2%2 == 1)
 	})
 }
 
@@ -91,10 +91,16 @@ const (
 	sharedLate
 )
 
-// share brings about one death while two agents use a server.
-func (c crash) share(t *testing.T, modern bool) {
+// share brings about one death while two agents use a server, which a launcher is to start if it is launched.
+func (c crash) share(t *testing.T, modern, launched bool) {
 	t.Helper()
-	p := newPlace(t).serve("project").login().faults()
+	p := newPlace(t).login()
+	if launched {
+		p.serveDirectly("project")
+	} else {
+		p.serve("project")
+	}
+	p.faults()
 	p.link("holdline")
 	if c.after != "" {
 		p.dieAs(c.after, death{})

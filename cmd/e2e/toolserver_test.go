@@ -67,6 +67,7 @@ type toolServer struct {
 	out    io.Writer
 	errOut io.Writer
 	other  string // path of the members for the listing of effect
+	first  bool   // no process was started before it
 	logs   bool
 	late   bool // the id is the last member of an answer
 
@@ -110,6 +111,8 @@ func (s *toolServer) watch(parent int, each time.Duration) {
 //	-noise        writes a line that is no JSON before anything else
 //	-listing FILE while there is such a file, lists the tool effect with the members in it
 //	              instead of its own; a name with a slash in it does what look does
+//	-first FILE   makes the file, and lists the tool effect with a note that it is the first process if there was none
+//	-only FILE    exits with code 4 if another process that was started with it runs
 //	-sick FILE    while there is such a file, exits at once with code 3
 //	-watch D      looks at its parent after each D and notes "watched": it exits with code 9 if that is not the one
 //	              that it was started by
@@ -123,7 +126,7 @@ func toolServerMain(args []string, stdin io.Reader, stdout, stderr io.Writer) in
 	}
 	f.StringVar(&s.ledger, "ledger", "", "")
 	deaf, noise, grandchild := f.Bool("deaf", false, ""), f.Bool("noise", false, ""), f.Bool("grandchild", false, "")
-	sick := f.String("sick", "", "")
+	sick, first, only := f.String("sick", "", ""), f.String("first", "", ""), f.String("only", "", "")
 	f.StringVar(&s.other, "listing", "", "")
 	f.BoolVar(&s.logs, "logs", false, "")
 	f.BoolVar(&s.late, "late", false, "")
@@ -137,6 +140,23 @@ func toolServerMain(args []string, stdin io.Reader, stdout, stderr io.Writer) in
 	if _, err := os.Stat(*sick); err == nil {
 		_, _ = fmt.Fprintln(stderr, "toolserver: I am sick")
 		return 3
+	}
+	if *only != "" {
+		lock, err := os.OpenFile(*only, os.O_CREATE|os.O_RDWR|syscall.O_CLOEXEC, 0o600)
+		if err == nil {
+			defer lock.Close()
+			err = syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		}
+		if err != nil {
+			_, _ = fmt.Fprintln(stderr, "toolserver: another one runs")
+			return 4
+		}
+	}
+	if *first != "" {
+		made, err := os.OpenFile(*first, os.O_CREATE|os.O_EXCL, 0o600)
+		if s.first = err == nil; s.first {
+			_ = made.Close()
+		}
 	}
 	if *deaf {
 		signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
@@ -302,6 +322,9 @@ func (s *toolServer) line(line []byte) {
 		s.answer(m.ID, map[string]any{})
 	case m.Method == "tools/list":
 		list := toolServerTools(s.ownTools()...)
+		if s.first {
+			list[0].(map[string]any)["description"] = "the first process"
+		}
 		if b, err := os.ReadFile(s.other); err == nil {
 			effect := list[0].(map[string]any)
 			if err := json.Unmarshal(b, &effect); err != nil {

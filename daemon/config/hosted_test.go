@@ -32,7 +32,7 @@ func TestServerDefaults(t *testing.T) {
 			TaskAfter:     new(20 * time.Second),
 			MaxConcurrent: 32, MaxRestarts: new(5), RestartWindow: 5 * time.Minute, CircuitThreshold: 5,
 			CircuitReset: 30 * time.Second, InheritEnv: "core", Pin: PinWarn, Confine: "off",
-			KeepAlive: new(10 * time.Minute), Launcher: LauncherKeep, LauncherRefresh: 24 * time.Hour,
+			KeepAlive: new(10 * time.Minute), Launcher: LauncherDirect, LauncherRefresh: 24 * time.Hour,
 			HostWindow: 24 * time.Hour,
 		},
 	}
@@ -63,7 +63,7 @@ func TestServerSettings(t *testing.T) {
 			TaskAfter:    new(time.Duration(0)),
 			StartTimeout: 5 * time.Minute, MaxConcurrent: 7, MaxRestarts: new(0), RestartWindow: time.Minute,
 			CircuitThreshold: 2, CircuitReset: time.Second, InheritEnv: "none", Pin: PinWarn, Confine: "off",
-			Launcher: LauncherKeep, LauncherRefresh: 24 * time.Hour,
+			Launcher: LauncherDirect, LauncherRefresh: 24 * time.Hour,
 			HostWindow: 24 * time.Hour,
 		},
 	}

@@ -210,7 +210,7 @@ var table = map[reflect.Type][]row{
 		{"scope", ScopeProject, "project | shared | session", "which sessions share one process"},
 		{"lazy", "false", "", "the server starts at its first use, not with the first session"},
 		{"keep_alive", "10m", "0s..168h", "how long a process lives after its last session"},
-		{"launcher", LauncherKeep, "keep | direct", "direct starts a server without npx and the like, once it is known what they start"},
+		{"launcher", LauncherDirect, "direct | keep", "direct starts a server without npx and the like, once it is known what they start"},
 		{"launcher_refresh", "24h", "1m..720h", "after that time the launcher looks again for a newer version"},
 		{"card", "", "home", "path or URL of the server card"},
 		{"contract", "", "", "by glob of tool names: convergent (safe to repeat after a crash) or never_replay"},

@@ -402,13 +402,13 @@ func (inst *instance) start() error {
 	inst.srv.lookBeforeStart()
 	begun := time.Now()
 	ctx, clock, cancel := startup.NewClock(inst.m.hub.Life, inst.srv.Entry().StartTimeout)
-	defer cancel()
+	defer func() { cancel() }()
 	// A second process of the same start gets the same secrets: commands may ask a person.
 	way := launching{inst: inst, prepare: sync.OnceValues(func() (resolve.Process, error) {
 		return inst.srv.spec.Process(ctx, inst.owner())
 	})}
 	for spare := true; ; {
-		u, err := inst.spawn(ctx, clock, way.process)
+		u, err := inst.spawn(ctx, clock, func() (resolve.Process, error) { return way.process(clock) })
 		if spare && supervisor.Vanished(err) {
 			spare = false
 			continue
@@ -443,8 +443,11 @@ func (inst *instance) start() error {
 		switch {
 		case ended:
 			return errEnded
+		case slow && inst.m.hub.Life.Err() == nil && way.failed(err): // the other way has its own time
+			cancel()
+			//nolint:fatcontext // it comes from Life; the one before has ended
+			ctx, clock, cancel = startup.NewClock(inst.m.hub.Life, inst.srv.Entry().StartTimeout)
 		case slow && inst.m.hub.Life.Err() == nil:
-			way.failed(err)
 			inst.m.hub.Mu.Lock()
 			inst.mustRecover = true // it may come up the next time: what it downloads is there then
 			again := inst.use != stage.OnTrial

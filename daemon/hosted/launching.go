@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"holdline/daemon/config/resolve"
+	"holdline/daemon/hosted/startup"
 	"holdline/daemon/hosted/upstream"
 	"holdline/daemon/leaf"
 	"holdline/daemon/listing"
@@ -20,6 +21,7 @@ type launching struct {
 	hasTried bool         // a leaf has failed in this start
 	asSpare  bool         // the launcher has failed in this start, and the leaf is tried in its place
 	said     string       // by the latest process
+	leafSaid string       // by a leaf that did not say what the server had said behind its launcher
 }
 
 // errSaysOtherwise says that a leaf does not answer as the server behind its launcher does.
@@ -29,8 +31,12 @@ var errSaysOtherwise = errors.New(leaf.SaysOtherwise)
 // since its launcher is not there.
 const probation = time.Minute
 
-// process returns how to start the next process.
-func (w *launching) process() (resolve.Process, error) {
+// refreshPatience is for how long a launcher that is to look for a newer version may be silent. Without a network npx
+// waits for minutes, and the version that ran last is there.
+const refreshPatience = 20 * time.Second
+
+// process returns how to start the next process, by the clock of its start.
+func (w *launching) process(clock *startup.Clock) (resolve.Process, error) {
 	p, err := w.prepare()
 	if w.launch, w.isDirect, w.said = p.Launch, false, ""; err != nil || w.launch == nil {
 		return p, err
@@ -48,6 +54,9 @@ func (w *launching) process() (resolve.Process, error) {
 		direct, ok = w.launch.Spare()
 	case w.hasTried:
 		ok = false
+	}
+	if _, hasSpare := w.launch.Spare(); hasSpare && !ok && !w.hasTried {
+		clock.Shorten(refreshPatience)
 	}
 	if ok {
 		w.isDirect = true
@@ -69,9 +78,10 @@ func (w *launching) heard(u *upstream.Process, lists listing.Lists) error {
 	if want := w.launch.Said(); !w.isDirect || want == "" {
 		return nil
 	} else if want != w.said {
+		w.leafSaid = w.said
 		return errSaysOtherwise
 	}
-	w.logged(w.launch.Confirm())
+	w.logged(w.launch.Confirm(w.said))
 	return nil
 }
 
@@ -81,7 +91,13 @@ func (w *launching) served(u *upstream.Process) {
 	hub.Mu.Lock()
 	w.inst.isDirect = w.isDirect
 	hub.Mu.Unlock()
-	if w.launch == nil || w.isDirect || w.hasTried || worker == nil {
+	switch {
+	case w.launch == nil || w.isDirect || worker == nil:
+		return
+	case w.leafSaid != "" && w.leafSaid == w.said: // it says by now behind its launcher what its leaf has said
+		hub.WG.Go(func() { w.logged(w.launch.Confirm(w.said)) })
+		return
+	case w.hasTried:
 		return
 	}
 	hub.WG.Go(func() {
@@ -111,6 +127,7 @@ func (w *launching) failed(err error) bool {
 		return false
 	}
 	if _, w.asSpare = w.launch.Spare(); w.asSpare {
+		w.logged(w.launch.Postpone())
 		w.inst.m.hub.Log.Warn("the launcher of a server does not work, so that is started without it",
 			"server", w.inst.key.server, "err", err)
 	}

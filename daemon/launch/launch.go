@@ -237,9 +237,10 @@ func (l *Launcher) spec(s config.Settings, keyCommand []string) entry.Server {
 	return spec
 }
 
-// Leaf returns the start of a server's process that may be one without a launcher, or nil if it may not. It reads files.
+// Leaf returns the start of a server's process that may be one without a launcher, or nil if it may not, as without
+// leaves. It reads files.
 func Leaf(leaves *leaf.Store, s *config.Settings, p *resolve.Process) *leaf.Launch {
-	if s.Launcher != config.LauncherDirect || s.Transport != config.Stdio {
+	if leaves == nil || s.Launcher != config.LauncherDirect || s.Transport != config.Stdio {
 		return nil
 	}
 	return leaves.Launch(leaf.Program{Command: p.Command, Args: p.Args, Dir: p.Dir, Env: p.Env}, leaf.Options{

@@ -3,8 +3,10 @@ package leaf
 import (
 	"encoding/json"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 
 	"holdline/daemon/filewatch"
@@ -17,12 +19,14 @@ type file struct {
 	Stamp filewatch.Stamp `json:"stamp,omitzero"`
 }
 
-// look returns a file as it is.
+// look returns a file as it is. Of a directory it counts that it is there: what is in it has paths of its own.
 func look(path string) file {
 	f := file{Path: path}
 	if to, err := filepath.EvalSymlinks(path); err == nil {
 		f.To = to
-		f.Stamp, _ = filewatch.Stat(to)
+		if f.Stamp, _ = filewatch.Stat(to); f.Stamp.Mode.IsDir() {
+			f.Stamp.Size, f.Stamp.MTime = 0, 0
+		}
 	}
 	return f
 }
@@ -37,6 +41,17 @@ const maxManifest = 1 << 20
 type manifest struct {
 	path string
 	name string
+	bins map[string]string // the programs of the package: their names, and their paths from its directory
+}
+
+// nameOf returns the name of a program of the package, by its path; "" if it is none.
+func (m *manifest) nameOf(program string) string {
+	for _, name := range slices.Sorted(maps.Keys(m.bins)) {
+		if linkless(filepath.Join(filepath.Dir(m.path), m.bins[name])) == linkless(program) {
+			return name
+		}
+	}
+	return ""
 }
 
 // manifestAbove returns the nearest package.json with a name in dir or above it, and the zero one without any.
@@ -44,10 +59,17 @@ func manifestAbove(dir string) manifest {
 	for ; ; dir = filepath.Dir(dir) {
 		path := filepath.Join(dir, "package.json")
 		var text struct {
-			Name string `json:"name"`
+			Name string          `json:"name"`
+			Bin  json.RawMessage `json:"bin"`
 		}
 		if json.Unmarshal(readRegular(path, maxManifest), &text) == nil && text.Name != "" {
-			return manifest{path, text.Name}
+			m, one := manifest{path: path, name: text.Name}, ""
+			if json.Unmarshal(text.Bin, &one) == nil {
+				m.bins = map[string]string{filepath.Base(text.Name): one}
+			} else if json.Unmarshal(text.Bin, &m.bins) != nil {
+				m.bins = nil
+			}
+			return m
 		}
 		if dir == filepath.Dir(dir) {
 			return manifest{}
@@ -73,24 +95,50 @@ func readRegular(path string, most int64) []byte {
 	return b
 }
 
-// settingsFile is the name of a file that may tell a launcher where packages come from, and where they are kept.
-const settingsFile = ".npmrc"
+// Names of files that may tell launchers where packages come from, and where they are kept.
+var settingsFiles = []string{".npmrc", "bunfig.toml", ".bunfig.toml", "pnpm-workspace.yaml"}
+
+// installed are the names of files in node_modules that are others after each change of what is installed there.
+var installed = []string{".package-lock.json", ".modules.yaml", ".yarn-integrity", ".yarn-state.yml"}
 
 // rivals returns the paths that decide whether a launcher that starts in dir runs the program of a package from
-// where it ran it last: a project may bring its own, under any of the names, or settings of its own. launcher is the
-// path of the launcher; programs that are installed for all are beside it.
-func rivals(dir, launcher string, names []string, pkg string) (paths []string) {
-	for ; ; dir = filepath.Dir(dir) {
+// where it ran it last, and with which variables: a project may bring its own, under any of the names, or settings of its
+// own, and programs may be installed for all. env is the environment of the program; npm says there which files it reads.
+func rivals(dir, launcher string, names []string, pkg string, env map[string]string) (paths []string) {
+	for at := dir; ; at = filepath.Dir(at) {
+		modules := filepath.Join(at, "node_modules")
+		paths = append(paths, modules, filepath.Join(modules, pkg, "package.json"), filepath.Join(at, "package.json"))
 		for _, name := range names {
-			paths = append(paths, filepath.Join(dir, "node_modules", ".bin", name))
+			paths = append(paths, filepath.Join(modules, ".bin", name))
 		}
-		paths = append(paths, filepath.Join(dir, "node_modules", pkg, "package.json"), filepath.Join(dir, settingsFile))
-		if dir == filepath.Dir(dir) {
+		for _, name := range installed {
+			paths = append(paths, filepath.Join(modules, name))
+		}
+		for _, name := range settingsFiles {
+			paths = append(paths, filepath.Join(at, name))
+		}
+		if at == filepath.Dir(at) {
 			break
 		}
 	}
-	for _, name := range names {
-		paths = append(paths, filepath.Join(filepath.Dir(launcher), name))
+	for _, prefix := range []string{filepath.Dir(filepath.Dir(launcher)), env["npm_config_prefix"]} {
+		if !filepath.IsAbs(prefix) {
+			continue
+		}
+		paths = append(paths, filepath.Join(prefix, "lib/node_modules", pkg, "package.json"))
+		for _, name := range names {
+			paths = append(paths, filepath.Join(prefix, "bin", name))
+		}
+	}
+	for _, path := range []string{env["npm_config_userconfig"], env["npm_config_globalconfig"]} {
+		if filepath.IsAbs(path) {
+			paths = append(paths, path)
+		}
+	}
+	if home := env["HOME"]; filepath.IsAbs(home) {
+		for _, name := range append([]string{".config/pnpm/rc"}, settingsFiles...) {
+			paths = append(paths, filepath.Join(home, name))
+		}
 	}
 	return paths
 }

@@ -13,6 +13,9 @@ import (
 	"holdline/protocol/process"
 )
 
+// canFind says that this system shows what a launcher has started.
+const canFind = true
+
 // find records the leaf below a launcher, whose pid is root: the one process there that is no shell, has no children,
 // and has the stdin and stdout of the launcher. The error says why there is none, for people.
 func (l *Launch) find(r *record, root int) error {
@@ -48,7 +51,6 @@ func (l *Launch) find(r *record, root int) error {
 	for _, same := range []struct{ name, otherwise string }{
 		{"fd/0", "its launcher stays between it and Holdline"},
 		{"fd/1", "its launcher stays between it and Holdline"},
-		{"cwd", "its program has changed its directory"},
 	} {
 		launchers, err := os.Readlink(of(root, same.name))
 		leafs, lerr := os.Readlink(of(leaf.PID, same.name))
@@ -56,19 +58,51 @@ func (l *Launch) find(r *record, root int) error {
 			return errors.New(same.otherwise)
 		}
 	}
+	cwd, err := os.Readlink(of(leaf.PID, "cwd"))
+	ours, oerr := os.Readlink("/proc/self/ns/mnt")
+	its, ierr := os.Readlink(of(leaf.PID, "ns/mnt"))
+	switch {
+	case err != nil || cwd != linkless(l.given.Dir):
+		return errors.New("it runs in another directory than its entry says")
+	case oerr != nil || ierr != nil || ours != its:
+		return errors.New("it has file systems of its own")
+	case status(leaf.PID, "Umask") != status(parent(root), "Umask"):
+		return errors.New("its launcher changes the modes of the files that it makes")
+	}
 	exe, err := os.Readlink(of(leaf.PID, "exe"))
-	given, gerr := environ(root)
-	its, ierr := environ(leaf.PID)
-	if errors.Join(err, gerr, ierr) != nil {
+	launchers, lerr := environ(root)
+	environment, eerr := environ(leaf.PID)
+	if errors.Join(err, lerr, eerr) != nil {
 		return errors.New("its program cannot be looked at")
 	}
-	if err := l.setEnviron(r, given, its); err != nil {
+	if err := l.setEnviron(r, launchers, environment); err != nil {
 		return err
 	}
-	vars := variables(its)
-	bin, _, _ := strings.Cut(strings.TrimLeft(vars["npm_lifecycle_script"], `'"`), " ")
 	r.Saves = memoryBetween(root, leaf.PID)
-	return l.setProgram(r, exe, process.Args(leaf.PID), strings.Trim(bin, `'"`), vars["PATH"])
+	return l.setProgram(r, exe, process.Args(leaf.PID), variables(environment))
+}
+
+// status returns what the kernel says of a process under a name; "" if it says nothing.
+func status(pid int, name string) string {
+	b, err := os.ReadFile(of(pid, "status"))
+	if err != nil {
+		return ""
+	}
+	for line := range strings.Lines(string(b)) {
+		if value, ok := strings.CutPrefix(line, name+":"); ok {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
+
+// parent returns the pid of the process that has started another one: Holdline's own, of a launcher.
+func parent(pid int) int {
+	ppid, err := strconv.Atoi(status(pid, "PPid"))
+	if err != nil {
+		return 0
+	}
+	return ppid
 }
 
 // memoryBetween returns how much memory the processes of a tree take without its leaf, in bytes; 0 if that is not known.

@@ -4,7 +4,8 @@ package leaf
 
 import "errors"
 
-// find is [Launch.find] of other systems.
-func (*Launch) find(*record, int) error {
-	return errors.New("its program is looked for on Linux alone")
-}
+// canFind is false: no server is started without its launcher.
+const canFind = false
+
+// find is not called.
+func (*Launch) find(*record, int) error { return errors.ErrUnsupported }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"holdline/daemon/command"
+	"holdline/daemon/redact"
 	"holdline/protocol/lockcheck"
 	"holdline/protocol/process"
 )
@@ -64,10 +65,16 @@ func (s *Store) Launch(given Program, o Options) *Launch {
 		return nil // the start says why
 	}
 	l := &Launch{store: s, o: o, given: given, launcher: launcher}
-	env := slices.DeleteFunc(slices.Clone(given.Env), func(kv string) bool {
-		name, _, _ := strings.Cut(kv, "=")
-		return isSessions(name)
-	})
+	var env []string
+	for _, kv := range given.Env {
+		switch name, _, _ := strings.Cut(kv, "="); {
+		case isSessions(name):
+		case redact.NamesSecret(name) && !isLaunchersOwn(name): // such as a token that is another one at each start
+			env = append(env, name)
+		default:
+			env = append(env, kv)
+		}
+	}
 	slices.Sort(env)
 	b, err := json.Marshal([]any{recordVersion, o.Server, launcher, given.Args, given.Dir, env, o.Wall})
 	if err != nil { // it cannot fail: what the caller gives always encodes
@@ -81,24 +88,20 @@ func (s *Store) Launch(given Program, o Options) *Launch {
 	return l
 }
 
-// isSessions reports whether a variable is another one after each login of the user, and means nothing to a launcher.
-func isSessions(name string) bool {
-	switch name {
-	case "SSH_AUTH_SOCK", "DBUS_SESSION_BUS_ADDRESS", "DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "TERM",
-		"XDG_RUNTIME_DIR":
-		return true
-	}
-	return false
-}
-
 // Direct returns the leaf, and false if the server is to be started as its entry says. A record that is old is used
 // only for a process that ended by itself, which has to be back soon.
 func (l *Launch) Direct(isRecovery bool) (Program, bool) {
 	r := l.record
-	if r == nil || r.Why != "" || !isRecovery && time.Since(r.At) >= l.o.Refresh {
+	if r == nil || r.Why != "" || !isRecovery && l.isOld() {
 		return Program{}, false
 	}
 	return l.leaf(), true
+}
+
+// isOld reports whether the launcher is to look again for a newer version.
+func (l *Launch) isOld() bool {
+	age := time.Since(l.record.At)
+	return (age >= l.o.Refresh || age < 0) && !time.Now().Before(l.record.NotBefore)
 }
 
 // Spare returns the leaf if that has worked before, however old its record is, and false if it has not. It is for a
@@ -108,6 +111,14 @@ func (l *Launch) Spare() (Program, bool) {
 		return Program{}, false
 	}
 	return l.leaf(), true
+}
+
+// postponement is how long a launcher that could not start the server is left alone.
+const postponement = time.Hour
+
+// Postpone says that the launcher cannot start the server now: the leaf is used meanwhile.
+func (l *Launch) Postpone() error {
+	return l.store.change(l.key, func(r *record) { r.NotBefore = time.Now().Add(min(postponement, l.o.Refresh)) })
 }
 
 // leaf returns the program in the record.
@@ -135,15 +146,21 @@ func (l *Launch) Observe(root int, said string) (why string, err error) {
 	if err := l.find(r, root); err != nil {
 		*r = record{Key: r.Key, Server: r.Server, Dir: r.Dir, At: r.At, Why: err.Error(), Files: []file{look(l.launcher)}}
 	}
+	if _, err := process.Lookup(root); errors.Is(err, process.ErrGone) { // it ended meanwhile: that was half of it
+		return "", nil
+	}
 	l.store.mu.Lock()
 	defer l.store.mu.Unlock()
-	if was := l.store.read(l.key); was != nil && r.Exe != "" && was.isSame(r) {
-		switch {
-		case was.Why == "":
-			r.Confirmed = was.Confirmed
-		case time.Since(was.At) < l.o.Refresh: // it was refused, and would be again
-			r.Why, r.At = was.Why, was.At
-		}
+	was := l.store.read(l.key)
+	switch {
+	case was == nil:
+	case r.Why != "" && was.Why == "" && was.holds(): // another process has shown what this one, which may be ending, does not
+		return "", nil
+	case r.Exe == "" || !was.isSame(r):
+	case was.Why == "":
+		r.Confirmed = was.Confirmed
+	case time.Since(was.At) < l.o.Refresh: // it was refused, and would be again
+		r.Why, r.At = was.Why, was.At
 	}
 	l.record = r
 	return r.Why, l.store.write(r)
@@ -173,9 +190,9 @@ func (l *Launch) Said() string {
 	return l.record.Said
 }
 
-// Confirm says that the leaf has answered as the server behind its launcher did.
-func (l *Launch) Confirm() error {
-	return l.store.change(l.key, func(r *record) { r.Confirmed = true })
+// Confirm says that the leaf has answered as the server behind its launcher did: with said.
+func (l *Launch) Confirm(said string) error {
+	return l.store.change(l.key, func(r *record) { r.Said, r.Confirmed, r.Why = said, true, "" })
 }
 
 // Refuse says that the server does not work without its launcher. It is started as its entry says until the record
@@ -204,14 +221,14 @@ func (l *Launch) setEnviron(r *record, launchers, leafs []string) error {
 	for name, value := range after {
 		was, had := before[name]
 		switch {
-		case had && was == value, isShells(name):
+		case had && was == value && !isShells(name), isShells(name) && given[name] == value:
 		case name == "PATH":
 			front, ok := strings.CutSuffix(value, was)
 			if !ok || !had || !strings.HasSuffix(front, ":") {
 				return errors.New("its launcher replaces PATH")
 			}
 			r.Path = front
-		case !isLaunchersOwn(name):
+		case !isLaunchersOwn(name) && !isShells(name):
 			return fmt.Errorf("its launcher, or a script of its package, sets the variable %s", name)
 		case l.hasSecret(value):
 			return fmt.Errorf("its launcher puts a secret into the variable %s", name)
@@ -244,14 +261,13 @@ var errScript = errors.New("a script of its package starts its program")
 // errTitle says why a program cannot be started as it shows itself.
 var errTitle = errors.New("its program shows a command line that is not the one that it was started with")
 
-// setProgram records a leaf by its executable and command line, and the files on which that depends. bin is
-// the name of the program that the launcher has looked for; "" if the launcher does not say it.
-func (l *Launch) setProgram(r *record, exe string, argv []string, bin, path string) error {
+// setProgram records a leaf by its executable, command line and environment, and the files on which that depends.
+func (l *Launch) setProgram(r *record, exe string, argv []string, env map[string]string) error {
 	if len(argv) == 0 || !isFile(exe) {
 		return errors.New("its program is not there any more")
 	}
 	args, dir := argv[1:], l.given.Dir
-	chosen := lookups(argv[0], path) // on these its choice depends
+	chosen := lookups(argv[0], env["PATH"]) // on these its choice depends
 	r.Exe = absolute(dir, chosen[len(chosen)-1])
 	program := r.Exe
 	switch isIt := linkless(r.Exe) == linkless(exe); {
@@ -266,33 +282,35 @@ func (l *Launch) setProgram(r *record, exe string, argv []string, bin, path stri
 		}
 		program = absolute(dir, args[at])
 	}
-	if bin != "" {
-		if found, err := command.LookPath(filepath.Base(bin), path); err != nil || linkless(found) != linkless(program) {
+	its := manifestAbove(filepath.Dir(linkless(program)))
+	// npx says which program it has looked for. Of other launchers the program must be one that its package names.
+	var bin string
+	if env["npm_lifecycle_event"] == "npx" {
+		bin, _, _ = strings.Cut(strings.TrimLeft(env["npm_lifecycle_script"], `'"`), " ")
+		bin = filepath.Base(strings.Trim(bin, `'"`))
+		if found, err := command.LookPath(bin, env["PATH"]); err != nil || linkless(found) != linkless(program) {
 			return errScript
 		}
-		bin = filepath.Base(bin)
-	} else {
-		bin = filepath.Base(program)
+	} else if bin = its.nameOf(program); bin == "" {
+		return errScript
 	}
 	r.Given = commonEnd(args, l.given.Args)
 	r.Args = args[:len(args)-r.Given]
 	if slices.ContainsFunc(r.Args, l.hasSecret) {
 		return errors.New("its launcher puts a secret into its arguments")
 	}
+	if its.name != "" && manifestAbove(dir).name == its.name {
+		return errors.New("its project is the package itself")
+	}
 	paths := append(chosen, l.launcher, program)
-	if m := manifestAbove(filepath.Dir(linkless(program))); m.path != "" {
-		paths, r.Package = append(paths, m.path), m.name
+	if its.path != "" {
+		paths = append(paths, its.path)
 	}
-	paths = append(paths, rivals(dir, l.launcher, []string{bin, asked(l.given.Command, l.given.Args)}, r.Package)...)
-	if home := command.Variable(l.given.Env, "HOME"); home != "" {
-		paths = append(paths, filepath.Join(home, settingsFile))
-	}
+	names := []string{bin, parse(l.given.Command, l.given.Args).name}
+	paths = append(paths, rivals(dir, l.launcher, names, its.name, env)...)
 	slices.Sort(paths)
 	for _, path := range slices.Compact(paths) {
 		r.Files = append(r.Files, look(path))
-	}
-	if r.Package != "" && manifestAbove(l.given.Dir).name == r.Package {
-		return errors.New("its project is the package itself")
 	}
 	return nil
 }

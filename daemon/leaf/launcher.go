@@ -1,62 +1,90 @@
 package leaf
 
 import (
+	"cmp"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"holdline/daemon/command"
 )
 
 // Options of launchers in front of the package that do not change how its program is started.
 var (
-	npxOptions  = []string{"-y", "--yes", "-q", "--quiet", "--prefer-offline", "--offline", "--"}
-	bunOptions  = []string{"--bun", "-y", "--silent", "--"}
+	npxOptions  = []string{"-y", "--yes", "-q", "--quiet", "--prefer-offline", "--offline"}
+	bunOptions  = []string{"--bun", "-y", "--silent"}
 	pnpmOptions = []string{"--silent", "-s", "--reporter=silent"}
 )
 
-// IsLauncher reports whether a command asks a launcher for the program of one package, in a form that this package
-// knows.
-func IsLauncher(command string, args []string) bool { return asked(command, args) != "" }
+// IsLauncher reports whether a command asks a launcher for the program of a package, in a form that this package knows.
+func IsLauncher(program string, args []string) bool {
+	w := parse(program, args)
+	return w.name != "" && w.unknown == ""
+}
 
-// asked returns the package whose program a command asks a launcher for, as it names it; "" for another command, and
-// for one with an option that this package does not know, which may change anything. uvx and pipx are no launchers
-// here: while the program runs, uv holds the lock that keeps its environment from being pruned.
-func asked(command string, args []string) string {
-	options := npxOptions
-	switch name := filepath.Base(command); name {
+// Unknown returns the option of a launcher that keeps its server from being started without it, since it may change
+// anything; "" for every other command.
+func Unknown(program string, args []string) string { return parse(program, args).unknown }
+
+// wish is what a command asks a launcher for.
+type wish struct {
+	name    string // of the program, or of its package if no option names one; "" for another command
+	unknown string // the first option that this package does not know
+}
+
+// parse returns what a command asks a launcher for, where its program can be found. uvx and pipx are no launchers here: while the program runs, uv holds
+// the lock that keeps its environment from being pruned.
+func parse(program string, args []string) (w wish) {
+	if !canFind {
+		return w
+	}
+	options, packages := npxOptions, []string{"-p", "--package"}
+	var verbs []string // one of these comes first
+	isNPM := false
+	switch filepath.Base(program) {
 	case "npx":
 	case "npm":
-		if len(args) == 0 || args[0] != "exec" && args[0] != "x" {
-			return ""
-		}
-		args = args[1:]
+		isNPM, verbs = true, []string{"exec", "x"}
 	case "bunx":
-		options = bunOptions
+		options, packages = bunOptions, nil
 	case "bun":
-		if len(args) == 0 || args[0] != "x" {
-			return ""
-		}
-		args, options = args[1:], bunOptions
-	case "pnpx", "pnpm":
-		for len(args) > 0 && slices.Contains(pnpmOptions, args[0]) {
-			args = args[1:]
-		}
-		if name == "pnpm" {
-			if len(args) == 0 || args[0] != "dlx" {
-				return ""
-			}
-			args = args[1:]
-		}
-		options = pnpmOptions
+		options, packages, verbs = bunOptions, nil, []string{"x"}
+	case "pnpx":
+		options, packages = pnpmOptions, packages[1:]
+	case "pnpm":
+		options, packages, verbs = pnpmOptions, packages[1:], []string{"dlx"}
 	default:
-		return ""
+		return w
 	}
-	for len(args) > 0 && slices.Contains(options, args[0]) {
-		args = args[1:]
+	for i := 0; i < len(args); i++ {
+		arg := args[i]
+		long, _, hasValue := strings.Cut(arg, "=")
+		switch {
+		case slices.Contains(options, arg):
+		case slices.Contains(packages, arg):
+			i++ // its value
+		case hasValue && slices.Contains(packages, long) && strings.HasPrefix(long, "--"):
+		case len(verbs) > 0 && slices.Contains(verbs, arg):
+			verbs = nil
+		case len(verbs) > 0: // it does something else
+			return wish{}
+		case arg == "--":
+			if rest := args[i+1:]; w.name == "" && len(rest) > 0 {
+				w.name = rest[0]
+			}
+			return w
+		case strings.HasPrefix(arg, "-"):
+			w.unknown = cmp.Or(w.unknown, arg)
+		case isNPM: // it takes options behind the package, too
+			w.name = cmp.Or(w.name, arg)
+		default:
+			return wish{name: arg, unknown: w.unknown}
+		}
 	}
-	if len(args) == 0 || strings.HasPrefix(args[0], "-") {
-		return ""
+	if w.name == "" && w.unknown == "" || len(verbs) > 0 {
+		return wish{}
 	}
-	return args[0]
+	return w
 }
 
 // isShell reports whether a program is a shell, by its path.
@@ -70,7 +98,7 @@ func isShell(exe string) bool {
 
 // isInterpreter reports whether a program runs the script that its arguments name, by its path.
 func isInterpreter(exe string) bool {
-	switch name := filepath.Base(exe); name {
+	switch name := strings.TrimSuffix(filepath.Base(exe), ".exe"); name { // npm's package of bun has bun.exe
 	case "node", "nodejs", "bun", "deno":
 		return true
 	default:
@@ -87,6 +115,14 @@ func isLaunchersOwn(name string) bool {
 	return strings.HasPrefix(name, "npm_") || strings.HasPrefix(name, "pnpm_") ||
 		strings.HasPrefix(name, "PNPM_") || strings.HasPrefix(name, "BUN_")
 }
+
+// isSessions reports whether a variable is another one after each login of the user, and means nothing to a launcher.
+func isSessions(name string) bool { return ofSessions.Has(name) }
+
+var ofSessions = command.NewNames(
+	"SSH_*", "DBUS_*", "GPG_*", "DISPLAY", "WAYLAND_*", "XAUTHORITY", "SESSION_MANAGER", "TERM*", "COLUMNS", "LINES",
+	"TMUX*", "STY", "WINDOW*", "VTE_*", "XDG_RUNTIME_DIR", "XDG_SESSION_*", "XDG_VTNR",
+)
 
 // isShells reports whether shells set a variable by themselves.
 func isShells(name string) bool {

@@ -39,8 +39,9 @@ func newWorld(t *testing.T) *world {
 	w.write("bin/npx", `#!`+node+`
 const {spawn} = require("child_process"), path = require("path");
 const bin = path.join(process.env.CACHE, "node_modules", ".bin");
-const env = {...process.env, PATH: bin + ":" + process.env.PATH, INIT_CWD: process.cwd(), npm_lifecycle_script: "'mine'",
-  npm_config_cache: "/c", ...JSON.parse(process.env.MORE || "{}")};
+const env = {...process.env, PATH: bin + ":" + process.env.PATH, INIT_CWD: process.cwd(), npm_lifecycle_script: "'mine'", npm_lifecycle_event: "npx",
+  npm_config_cache: "/c", npm_config_userconfig: path.join(process.env.CACHE, "../else/npmrc"),
+  npm_config_prefix: path.join(process.env.CACHE, "../prefix"), ...JSON.parse(process.env.MORE || "{}")};
 const child = spawn("sh", ["-c", "'mine' \"$@\"", "sh", ...process.argv.slice(4)], {env, stdio: "inherit"});
 child.on("exit", code => process.exit(code ?? 1));
 `)
@@ -49,15 +50,15 @@ child.on("exit", code => process.exit(code ?? 1));
 	if err := os.Symlink("../pkg/index.js", w.path("cache/node_modules/.bin/mine")); err != nil {
 		t.Fatal(err)
 	}
-	w.write("project/keep", "")
+	w.write("project/node_modules/.bin/first", "")
 	w.given = Program{
 		Command: "npx", Args: []string{"-y", "pkg", "a", "b c"}, Dir: w.path("project"),
 		Env: []string{
-			"CACHE=" + w.path("cache"), "PATH=" + w.path("bin") + ":" + filepath.Dir(node) + ":/usr/bin:/bin", "KEY=secret1",
+			"CACHE=" + w.path("cache"), "PATH=" + w.path("bin") + ":" + filepath.Dir(node) + ":/usr/bin:/bin", "KEY=hidden-1",
 			"HOME=" + w.path("home"),
 		},
 	}
-	w.o = Options{Server: "s", Secrets: []string{"secret1"}, Refresh: time.Hour}
+	w.o = Options{Server: "s", Secrets: []string{"hidden-1"}, Refresh: time.Hour}
 	return w
 }
 
@@ -145,6 +146,12 @@ func (w *world) observe() (line, why string) {
 	return line, why
 }
 
+// secret gives the server another secret.
+func (w *world) secret(text string) {
+	i := slices.Index(w.given.Env, "KEY=hidden-1")
+	w.given.Env[i], w.o.Secrets = "KEY="+text, []string{text}
+}
+
 // record returns the record of the server.
 func (w *world) record() *record {
 	w.t.Helper()
@@ -185,11 +192,6 @@ func TestRecordedLeaf_SeesWhatItSeesBehindItsLauncher(t *testing.T) {
 		if err := json.Unmarshal([]byte(line), &parts); err != nil {
 			t.Fatal(err)
 		}
-		for name := range seen[i].env {
-			if isShells(name) {
-				delete(seen[i].env, name)
-			}
-		}
 	}
 	if !slices.Equal(seen[0].args, seen[1].args) || !slices.Equal(seen[0].args, []string{"a", "b c"}) {
 		t.Errorf("arguments: %q and %q", seen[0].args, seen[1].args)
@@ -204,7 +206,7 @@ func TestRecordedLeaf_SeesWhatItSeesBehindItsLauncher(t *testing.T) {
 		t.Fatalf("%q, %v", files, err)
 	}
 	b, err := os.ReadFile(files[0])
-	if err != nil || strings.Contains(string(b), "secret1") || strings.Contains(string(b), "KEY") {
+	if err != nil || strings.Contains(string(b), "hidden-1") || strings.Contains(string(b), "KEY") {
 		t.Errorf("%s, %v", b, err)
 	}
 	if info, err := os.Stat(files[0]); err != nil || info.Mode().Perm() != 0o600 {
@@ -237,7 +239,13 @@ func TestWhatALauncherFindsChanges_RecordEnds(t *testing.T) {
 		"settings of the user":           {func(w *world) { w.write("home/.npmrc", "prefix=/elsewhere") }, false},
 		"another node in front":          {func(w *world) { w.write("bin/node", "#!/bin/sh\n") }, false},
 		"project is the package":         {func(w *world) { w.write("project/package.json", `{"name":"pkg"}`) }, false},
-		"project is another package":     {func(w *world) { w.write("project/package.json", `{"name":"other"}`) }, true},
+		"project is another package":     {func(w *world) { w.write("project/package.json", `{"name":"other"}`) }, false},
+		"package above":                  {func(w *world) { w.write("package.json", `{"name":"other"}`) }, false},
+		"project has a dependency of it": {func(w *world) { w.write("project/node_modules/.package-lock.json", "{}") }, false},
+		"installed for all, not linked":  {func(w *world) { w.write("lib/node_modules/pkg/package.json", "{}") }, false},
+		"settings that npm names":        {func(w *world) { w.write("else/npmrc", "cache=/elsewhere") }, false},
+		"installed where npm says":       {func(w *world) { w.write("prefix/bin/mine", "") }, false},
+		"token":                          {func(w *world) { w.secret("another secret") }, true},
 		"project has other programs":     {func(w *world) { w.write("project/node_modules/.bin/other", "") }, true},
 		"arguments":                      {func(w *world) { w.given.Args = append(w.given.Args, "c") }, false},
 		"version":                        {func(w *world) { w.given.Args[1] = "pkg@latest" }, false},
@@ -248,7 +256,7 @@ func TestWhatALauncherFindsChanges_RecordEnds(t *testing.T) {
 		"other server":                   {func(w *world) { w.o.Server = "other" }, false},
 		"forgotten":                      {func(w *world) { _ = os.RemoveAll(w.path("launches")) }, false},
 		"old":                            {func(w *world) { w.o.Refresh = time.Nanosecond }, false},
-		"pipe in place of a manifest":    {func(w *world) { _ = exec.Command("mkfifo", w.path("project/package.json")).Run() }, true},
+		"pipe in place of a manifest":    {func(w *world) { _ = exec.Command("mkfifo", w.path("project/package.json")).Run() }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -325,12 +333,27 @@ c.on("spawn", () => console.log("x")); process.stdin.resume(); process.stdin.on(
 			w.write("cache/node_modules/pkg/real.js", `console.log("x"); process.stdin.resume()`)
 			w.write("cache/node_modules/.bin/two", "#!/bin/sh\nexec "+node+" $CACHE/node_modules/pkg/real.js --key $KEY\n")
 			w.write("bin/npx", "#!/bin/sh\nexport PATH=$CACHE/node_modules/.bin:$PATH\nsh -c two\n")
+			w.write("cache/node_modules/pkg/package.json", `{"name":"pkg","bin":{"two":"real.js"}}`)
 		}, "secret"},
+		"a script that npm does not name": {func(w *world, node string) {
+			w.write("cache/node_modules/pkg/real.js", `console.log("x"); process.stdin.resume()`)
+			w.write("cache/node_modules/.bin/two", "#!/bin/sh\nexec "+node+" $CACHE/node_modules/pkg/real.js\n")
+			w.write("bin/npx", "#!/bin/sh\nexport PATH=$CACHE/node_modules/.bin:$PATH\nsh -c two\n")
+			w.write("cache/node_modules/pkg/package.json", `{"name":"pkg","bin":"two.sh"}`)
+		}, "a script of its package"},
+		"a program in front that changes the modes of files": {func(w *world, node string) {
+			w.write("bin/npx.js", w.read("bin/npx"))
+			w.write("bin/npx", "#!/bin/sh\numask 067\nexec "+node+" "+w.path("bin/npx.js")+" \"$@\"\n")
+		}, "the modes of the files"},
+		"a program in front that changes the directory": {func(w *world, node string) {
+			w.write("bin/npx.js", w.read("bin/npx"))
+			w.write("bin/npx", "#!/bin/sh\ncd /\nexec "+node+" "+w.path("bin/npx.js")+" \"$@\"\n")
+		}, "another directory"},
 		"a variable of a script": {func(w *world, _ string) {
 			w.given.Env = append(w.given.Env, `MORE={"TOKEN":"x"}`)
 		}, "variable TOKEN"},
 		"a secret": {func(w *world, _ string) {
-			w.given.Env = append(w.given.Env, `MORE={"npm_config_x":"-secret1"}`)
+			w.given.Env = append(w.given.Env, `MORE={"npm_config_x":"-hidden-1"}`)
 		}, "secret"},
 		"another PATH": {func(w *world, _ string) {
 			w.given.Env = append(w.given.Env, `MORE={"PATH":"`+w.path("cache/node_modules/.bin")+`:/usr/bin:/bin"}`)
@@ -370,7 +393,7 @@ func TestLeafIsRefused_UntilItIsAnother(t *testing.T) {
 	if l.Said() != "said" {
 		t.Errorf("before its first start it is to say %q", l.Said())
 	}
-	if err := l.Confirm(); err != nil {
+	if err := l.Confirm("said"); err != nil {
 		t.Fatal(err)
 	}
 	if _, why := w.observe(); why != "" { // the launcher was asked again, and finds the same
@@ -399,18 +422,46 @@ func TestLeafIsRefused_UntilItIsAnother(t *testing.T) {
 	}
 }
 
-// TestLaunchers checks which commands are those of launchers.
+// TestProcessEndsWhileItIsRecorded_RecordOfAnotherHolds checks that a process which ends while it is looked at says nothing
+// of its server, nor one whose leaf has ended.
+func TestProcessEndsWhileItIsRecorded_RecordOfAnotherHolds(t *testing.T) {
+	w := newWorld(t)
+	if _, why := w.observe(); why != "" {
+		t.Fatal(why)
+	}
+	ended := exec.Command("true")
+	if err := ended.Run(); err != nil {
+		t.Fatal(err)
+	}
+	for name, pid := range map[string]int{"ended": ended.Process.Pid, "has no leaf": os.Getpid()} {
+		if why, err := w.store.Launch(w.given, w.o).Observe(pid, "said"); why != "" || err != nil {
+			t.Errorf("%s: %q, %v", name, why, err)
+		}
+		if _, ok := w.direct(); !ok {
+			t.Errorf("%s: it is started as its entry says: %+v", name, w.record())
+		}
+	}
+}
+
+// TestLaunchers checks which commands are those of launchers, what they ask for, and which options are not known.
 func TestLaunchers(t *testing.T) {
-	for line, want := range map[string]bool{
-		"npx -y pkg": true, "npx pkg@latest a": true, "/opt/bin/npx --yes -- pkg": true, "npx": false, "npx -y": false,
-		"npx -c pkg": false, "npx -p pkg bin": false, "npm exec pkg": true, "npm x -- pkg": true, "npm run pkg": false,
-		"npm exec -w a pkg": false, "pnpm dlx pkg": true, "pnpm run pkg": false, "pnpx pkg": true, "bunx pkg": true,
-		"bun x pkg": true, "bun run pkg": false, "node index.js": false, "uvx pkg": false, "pipx run pkg": false,
-		"npx --registry=x pkg": false,
+	for line, want := range map[string]wish{
+		"npx -y pkg": {"pkg", ""}, "npx pkg@latest a": {"pkg@latest", ""}, "/opt/bin/npx --yes -- pkg": {"pkg", ""}, "npx": {},
+		"npx -y": {}, "npx -c pkg": {"pkg", "-c"}, "npx --call=pkg": {"", "--call=pkg"}, "npx -y pkg -c a": {"pkg", ""},
+		"npx -p pkg bin": {"bin", ""}, "npx -y --package=pkg --package b bin a": {"bin", ""}, "npx -p=pkg bin": {"bin", "-p=pkg"},
+		"npx github:a/b": {"github:a/b", ""}, "npx ./local": {"./local", ""}, "npx --registry=x pkg": {"pkg", "--registry=x"},
+		"npm exec pkg": {"pkg", ""}, "npm x -- pkg -a": {"pkg", ""}, "npm exec pkg -- -a": {"pkg", ""}, "npm run pkg": {},
+		"npm exec pkg -c a": {"pkg", "-c"}, "npm exec -w a pkg": {"a", "-w"}, "npm -y exec pkg": {"pkg", ""}, "npm": {}, "npm exec": {},
+		"pnpm dlx pkg": {"pkg", ""}, "pnpm run pkg": {}, "pnpx pkg": {"pkg", ""}, "pnpm --package=pkg dlx bin": {"bin", ""},
+		"bunx pkg": {"pkg", ""}, "bun x pkg": {"pkg", ""}, "bun run pkg": {}, "bunx -p a pkg": {"a", "-p"},
+		"node index.js": {}, "uvx pkg": {}, "pipx run pkg": {}, "yarn dlx pkg": {},
 	} {
 		words := strings.Fields(line)
-		if got := IsLauncher(words[0], words[1:]); got != want {
-			t.Errorf("%s: %v, want %v", line, got, want)
+		if got := parse(words[0], words[1:]); got != want {
+			t.Errorf("%s: %+v, want %+v", line, got, want)
+		}
+		if got := IsLauncher(words[0], words[1:]); got != (want.name != "" && want.unknown == "") {
+			t.Errorf("%s: a launcher: %v", line, got)
 		}
 	}
 }

@@ -33,6 +33,8 @@ type record struct {
 	Server  string    `json:"server"`
 	Dir     string    `json:"dir"` // in which it is started
 	At      time.Time `json:"at"`  // when the launcher ran last
+	// NotBefore is when the launcher, which could not start the server, is to try that again.
+	NotBefore time.Time `json:"not_before,omitzero"`
 
 	Why string `json:"why,omitempty"` // why the server is started as its entry says; "" if it need not be
 
@@ -42,8 +44,6 @@ type record struct {
 	Set   map[string]string `json:"set,omitempty"`   // variables that the launcher has set
 	Path  string            `json:"path,omitempty"`  // what it has put in front of PATH, with the colon
 	Files []file            `json:"files,omitempty"`
-	// Package is the name of the program's package: a project of that name is another program.
-	Package string `json:"package,omitempty"`
 
 	Said      string `json:"said,omitempty"` // by the server behind its launcher; see [Launch.Said]
 	Confirmed bool   `json:"confirmed,omitempty"`
@@ -75,18 +75,34 @@ func (r *record) holds() bool {
 			return false
 		}
 	}
-	return r.Package == "" || manifestAbove(r.Dir).name != r.Package
+	return true
 }
 
 // A Store keeps records in a directory, each in a file of its own. Other processes of this program may use it, too.
 type Store struct {
 	dir string
 
-	mu sync.Mutex // held while a record is changed
+	mu   sync.Mutex // held while a record is changed
+	held *sync.Map  // records by their keys that are not on disk yet; nil if all go there at once
 }
 
 // Open returns the store in a directory, which is made with the first record.
 func Open(dir string) *Store { return &Store{dir: dir} }
+
+// Hold returns the store in a directory to which nothing is written before [Store.Keep].
+func Hold(dir string) *Store { return &Store{dir: dir, held: new(sync.Map)} }
+
+// Keep writes the records of a store that holds them.
+func (s *Store) Keep() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var err error
+	s.held.Range(func(_, r any) bool {
+		err = s.put(r.(*record)) //nolint:forcetypeassert // no other is stored
+		return err == nil
+	})
+	return err
+}
 
 // path returns where the record with that key is.
 func (s *Store) path(key string) string { return filepath.Join(s.dir, key+".json") }
@@ -94,6 +110,12 @@ func (s *Store) path(key string) string { return filepath.Join(s.dir, key+".json
 // read returns the record with that key, or nil. One that is damaged, or of another version, is none: the server is
 // started as its entry says, and recorded again.
 func (s *Store) read(key string) *record {
+	if s.held != nil {
+		if held, ok := s.held.Load(key); ok {
+			r := *held.(*record) //nolint:forcetypeassert // no other is stored
+			return &r
+		}
+	}
 	b, err := ownfile.Read(s.path(key), maxRecord)
 	var r record
 	if err != nil || json.Unmarshal(b, &r) != nil || r.Version != recordVersion || r.Key != key || r.Sum != r.sum() {
@@ -102,8 +124,18 @@ func (s *Store) read(key string) *record {
 	return &r
 }
 
-// write puts a record into its file.
+// write puts a record into its file, or holds it.
 func (s *Store) write(r *record) error {
+	if s.held == nil {
+		return s.put(r)
+	}
+	held := *r
+	s.held.Store(r.Key, &held)
+	return nil
+}
+
+// put puts a record into its file.
+func (s *Store) put(r *record) error {
 	err := statedir.MakeRoot(filepath.Dir(s.dir)) // no daemon may have run yet
 	if err == nil {
 		err = statedir.MakeDir(s.dir)

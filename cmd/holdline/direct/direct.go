@@ -44,7 +44,8 @@ type Launcher struct {
 	asked chan struct{}    // closed when the goroutine that asks the shell has ended
 	root  string           // of the project of the current directory
 
-	leaves *leaf.Store // how servers are started without their launchers
+	launches string      // the directory of leaves
+	leaves   *leaf.Store // how servers are started without their launchers; nil if that is not tried
 }
 
 // New returns a launcher for the configuration at path. It starts to ask the user's login
@@ -88,13 +89,24 @@ func New(ctx context.Context, proc *cmdenv.Process, path, captured string) (*Lau
 			Log: slog.New(slog.DiscardHandler), StateDir: state, Own: attach.DaemonEnv(proc.Getenv), Shell: &shell,
 			Captured: captured,
 		}),
-		root: project.RootOf(cwd), asked: make(chan struct{}), leaves: leaf.Open(statedir.In(state).Launches),
+		root: project.RootOf(cwd), asked: make(chan struct{}), launches: statedir.In(state).Launches,
 	}
+	l.leaves = leaf.Open(l.launches)
 	go func() {
 		defer close(l.asked)
 		_ = l.env.Run(ctx) // ends with ctx
 	}()
 	return l, nil
+}
+
+// TryAsWritten keeps [Launcher.Try] from trying servers without their launchers: the state directory stays as it is.
+func (l *Launcher) TryAsWritten() { l.leaves = nil }
+
+// HoldRecords keeps what is found out about launchers in memory until keep is called, which puts it into the state
+// directory.
+func (l *Launcher) HoldRecords() (keep func() error) {
+	l.leaves = leaf.Hold(l.launches)
+	return l.leaves.Keep
 }
 
 // Environ returns the environment that servers inherit from, with the variables that the user has kept for them. It

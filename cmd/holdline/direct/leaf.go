@@ -35,7 +35,7 @@ func (t *leafTrial) observe(root int, said string) {
 
 // run starts the server twice without its launcher. It must say what it has said behind that, and end when its stdin does,
 // if it does that behind its launcher, and at SIGTERM. It returns why the server is started with its launcher, or "".
-func (t *leafTrial) run(ctx context.Context, w wanted, behind *heard) (why string) {
+func (t *leafTrial) run(ctx context.Context, w wanted, behind heard) (why string) {
 	direct, ok := t.launch.Direct(true)
 	if t.why != "" || !ok {
 		return t.why
@@ -48,6 +48,12 @@ func (t *leafTrial) run(ctx context.Context, w wanted, behind *heard) (why strin
 	w.era, w.leave = behind.era, leafLeave
 	for _, w.byTerm = range []bool{false, true} {
 		out, err := ask(ctx, p, t.root, w, nil)
+		if err == nil && out.said != behind.said && !w.byTerm {
+			// Its first start may have changed what it says, such as one that makes its files.
+			if again, err := ask(ctx, t.process, t.root, wanted{era: w.era, patience: w.patience}, nil); err == nil {
+				behind.said = again.said
+			}
+		}
 		switch {
 		case ctx.Err() != nil:
 			return "the trial was interrupted"
@@ -67,7 +73,7 @@ func (t *leafTrial) run(ctx context.Context, w wanted, behind *heard) (why strin
 		}
 		return why
 	}
-	if err := t.launch.Confirm(); err != nil {
+	if err := t.launch.Confirm(behind.said); err != nil {
 		return err.Error()
 	}
 	return ""

@@ -94,7 +94,7 @@ func (l *Launcher) Try(
 	out, err := tryProcess(ctx, p, root, w, said)
 	tools = Tools{Names: out.names, Harmless: out.harmless, Took: time.Since(begun)}
 	if err == nil && t.launch != nil {
-		tools.Launcher, tools.Why = filepath.Base(s.Command), t.run(ctx, wanted{patience: s.StartTimeout}, &out)
+		tools.Launcher, tools.Why = filepath.Base(s.Command), t.run(ctx, wanted{patience: s.StartTimeout}, out)
 	}
 	if errors.Is(err, ErrNeedsLogin) && len(s.Headers) > 0 {
 		err = errors.New("it refuses the headers that its client's file has for it (401)")
@@ -259,6 +259,7 @@ func ask(
 	out.left = killer.Stop()
 	_ = kill()     // programs that it has left
 	_ = cmd.Wait() // its error is in cmd.ProcessState, too
+	untilGone(cmd.Process.Pid)
 	switch {
 	case all.Err() != nil:
 		return heard{}, context.Cause(all)
@@ -280,6 +281,23 @@ func ask(
 		return out, fmt.Errorf("%w%s", err, last)
 	}
 	return out, nil
+}
+
+// untilGone waits for the end of the processes of a group that was killed: the next start may need what they hold, such as
+// a port. The kernel ends them in a moment, unless it waits for a device.
+func untilGone(group int) {
+	tick, end := time.NewTicker(5*time.Millisecond), time.After(leaveWait)
+	defer tick.Stop()
+	for {
+		if left, err := process.Group(group); err != nil || len(left) == 0 {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-end:
+			return
+		}
+	}
 }
 
 // startConfined starts a command by the exec step, which confines it first, as the worker does.

@@ -20,10 +20,17 @@ func (o *Options) checkLaunchers() (found []Finding) {
 	var names []string
 	for name := range o.Loaded.Servers {
 		s, _ := o.Loaded.Server(name)
-		if s.Enabled && s.Launcher == config.LauncherDirect && s.Transport == config.Stdio {
+		if !s.Enabled || s.Launcher != config.LauncherDirect || s.Transport != config.Stdio {
+			continue
+		}
+		if option := leaf.Unknown(s.Command, s.Args); option != "" {
+			found = append(found, withLauncher(name, filepath.Base(s.Command), "its option "+option+" may change what that starts",
+				"if that is as it should be: holdline config set mcpServers."+name+".holdline.launcher keep"))
+		} else if leaf.IsLauncher(s.Command, s.Args) {
 			names = append(names, name)
 		}
 	}
+	slices.SortFunc(found, func(a, b Finding) int { return strings.Compare(a.Check, b.Check) })
 	slices.Sort(names)
 	known := leaf.Open(statedir.In(o.StateDir).Launches).Known(names...)
 	var direct []string
@@ -38,13 +45,8 @@ func (o *Options) checkLaunchers() (found []Finding) {
 			continue
 		}
 		s, _ := o.Loaded.Server(name)
-		launcher := filepath.Base(s.Command)
-		found = append(found, Finding{
-			Check: "launcher of server " + name, State: Note,
-			What: fmt.Sprintf("it is started with %s: %s", launcher, latest.Why),
-			Why:  launcher + " stays beside it, which takes memory, and makes its starts longer",
-			Fix:  "to try again: holdline servers restart " + name + " --refresh; else set its launcher to keep",
-		})
+		found = append(found, withLauncher(name, filepath.Base(s.Command), latest.Why,
+			"to try again: holdline servers restart "+name+" --refresh; else set its launcher to keep"))
 	}
 	if len(direct) > 0 {
 		what := strings.Join(direct, ", ")
@@ -54,4 +56,14 @@ func (o *Options) checkLaunchers() (found []Finding) {
 		found = append([]Finding{{Check: "servers started without their launchers", State: OK, What: what}}, found...)
 	}
 	return found
+}
+
+// withLauncher returns the finding that a server is started with its launcher, and why.
+func withLauncher(server, launcher, why, fix string) Finding {
+	return Finding{
+		Check: "launcher of server " + server, State: Note,
+		What: fmt.Sprintf("it is started with %s: %s", launcher, why),
+		Why:  launcher + " stays beside it, which takes memory, and makes its starts longer",
+		Fix:  fix,
+	}
 }

@@ -60,7 +60,7 @@ keep_alive_ms, card, contract, allow, deny, projects, pin, timeout_ms,
 max_timeout_ms, start_timeout_ms, max_concurrent, max_restarts, restart_window_ms,
 circuit_threshold, circuit_reset_ms, inherit_env, confine, write, network, held_by
 (what holds a confined server), limits, limits_held_by (with get), launches (with get, of a
-server with launcher "direct": dir, program, why (it is started with its launcher),
+server that npx or the like starts: dir, program, why (it is started with that),
 at, saves_bytes), unset (variables that the server needs and that are
 not set), left_out (why it is not served though nobody has disabled it), login (of a remote server: state, account, issuer,
 resource, scopes, wanted_scopes, expires_unix_ms, renews, why, since_unix_ms,
@@ -356,7 +356,7 @@ func (s *serversCommand) showServer(cmd *cobra.Command, args []string) error {
 		}
 		shown.LimitsHeldBy = cmp.Or(live[settings.Name].LimitsHeldBy, "nothing, as it does not run")
 	}
-	if settings.Launcher == config.LauncherDirect {
+	if settings.Launcher == config.LauncherDirect && leaf.IsLauncher(settings.Command, settings.Args) {
 		state, err := cmdenv.StateDir(s.proc.Getenv)
 		if err != nil {
 			return err

@@ -42,9 +42,9 @@ would give it, ask it for its tools, and end it. The daemon is not needed, and i
 processes of the server go on. On a terminal the last line that the server writes is
 shown meanwhile: npx and uvx may have to download it first.
 
-A server with "launcher": "direct" in its holdline object that npx or the like starts is
-then started without that, too. If it answers and ends as before, it is started so from
-now on.
+A server that npx or the like starts is then started without that, too, unless its
+holdline object has "launcher": "keep". If it answers and ends as before, it is started
+so from now on.
 
 With --json, an object: server, tools (names), took_ms, direct (it is started without its
 launcher from now on), launcher_kept (why it is not), error (why it does not work).`,

@@ -140,7 +140,7 @@ func runImport(cmd *cobra.Command, proc *cmdenv.Process, o *ImportOptions) error
 		}
 		return askForCommands(cmd, proc, o.yes, commands)
 	}
-	plan, err := lookAtClients(cmd, proc, o, look, "")
+	plan, keep, err := lookAtClients(cmd, proc, o, look, "", !o.write)
 	if errors.Is(err, errDeclined) {
 		return cmdenv.ExitWith(cmdenv.ExitFailure) // it has been said
 	}
@@ -162,6 +162,7 @@ func runImport(cmd *cobra.Command, proc *cmdenv.Process, o *ImportOptions) error
 	if err != nil {
 		return err
 	}
+	warnUnkept(cmd, keep())
 	return cmp.Or(finishImport(cmd, proc, plan, plan.Config, done), unreadable(plan))
 }
 
@@ -169,19 +170,26 @@ func runImport(cmd *cobra.Command, proc *cmdenv.Process, o *ImportOptions) error
 // would move with what the daemon has: its environment and its PATH. With this shell's, a server
 // might work here and fail there. capture is the PATH that the daemon will have in the place of
 // the captured one; "" leaves that. Progress goes to stderr.
+//
+// keep puts what was found out about launchers into the state directory. With dry there is nothing to keep: servers are
+// tried as their entries say.
 func lookAtClients(
-	cmd *cobra.Command, proc *cmdenv.Process, o *ImportOptions, look importer.Options, capture string,
-) (*importer.Plan, error) {
+	cmd *cobra.Command, proc *cmdenv.Process, o *ImportOptions, look importer.Options, capture string, dry bool,
+) (plan *importer.Plan, keep func() error, err error) {
 	if err := attach.CheckEdit(proc, look.Config); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if err := checkVariables(look.Config); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
+	keep = func() error { return nil }
 	if !o.noCheck {
 		l, err := direct.New(cmd.Context(), proc, look.Config, capture)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
+		}
+		if l.TryAsWritten(); !dry {
+			keep = l.HoldRecords()
 		}
 		live, show := planview.Tries(cmd.ErrOrStderr())
 		defer live.Close()
@@ -198,11 +206,18 @@ func lookAtClients(
 			return ended
 		}
 	}
-	plan, err := importer.Look(cmd.Context(), look)
+	plan, err = importer.Look(cmd.Context(), look)
 	if unknown, ok := errors.AsType[*importer.SkipError](err); ok {
-		return nil, fmt.Errorf("%w: --skip: %w", cmdenv.ErrUsage, unknown)
+		return nil, nil, fmt.Errorf("%w: --skip: %w", cmdenv.ErrUsage, unknown)
 	}
-	return plan, err
+	return plan, keep, err
+}
+
+// warnUnkept says that what was found out about launchers could not be kept: the daemon finds it out again.
+func warnUnkept(cmd *cobra.Command, err error) {
+	if err != nil {
+		console.Warn(cmd, "%v; each server that npx or the like starts is started with that once more", err)
+	}
 }
 
 // checkVariables returns an error if the file of variables beside the configuration cannot be used: each server would

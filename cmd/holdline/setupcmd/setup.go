@@ -127,7 +127,8 @@ type setup struct {
 	ran    bool   // a daemon ran before
 	answer setupAnswer
 
-	kept []string // names of variables that setup has put into the file of variables
+	keep func() error // puts what is known of launchers into the state directory
+	kept []string     // names of variables that setup has put into the file of variables
 
 	called   map[string]*direct.Called // what came of the call of a server's tool, by the server
 	callTime *direct.CallTime
@@ -267,7 +268,7 @@ func (s *setup) plan() error {
 	if err := s.offerVariables(); err != nil {
 		return err
 	}
-	s.answer.Plan, err = lookAtClients(s.cmd, s.proc, &s.o.ImportOptions, s.look, path)
+	s.answer.Plan, s.keep, err = lookAtClients(s.cmd, s.proc, &s.o.ImportOptions, s.look, path, s.o.dryRun)
 	return err
 }
 
@@ -350,6 +351,7 @@ func (s *setup) carryOut() (err error) {
 		if err != nil || len(done.Files) == 0 {
 			return err
 		}
+		warnUnkept(s.cmd, s.keep())
 		if err := attach.ReloadFile(s.cmd, s.proc, s.look.Config); err != nil {
 			return err
 		}
@@ -393,7 +395,7 @@ func (s *setup) leaveOut(f *failedError) (err error) {
 	}
 	s.look.Skip = append(slices.Clip(s.look.Skip), f.servers...)
 	s.look.MayTry = func(context.Context, []importer.Command) (bool, error) { return true, nil } // the user has said so
-	s.answer.Plan, err = lookAtClients(s.cmd, s.proc, &s.o.ImportOptions, s.look, s.path)
+	s.answer.Plan, s.keep, err = lookAtClients(s.cmd, s.proc, &s.o.ImportOptions, s.look, s.path, false)
 	return err
 }
 

@@ -45,6 +45,14 @@ func NewClock(ctx context.Context, patience time.Duration) (context.Context, *Cl
 // Progress restarts the clock.
 func (c *Clock) Progress() { c.timer.Reset(min(c.patience, time.Until(c.last))) }
 
+// Shorten takes patience, if that is less, for what is left of the start. Call it before a process can use the clock.
+func (c *Clock) Shorten(patience time.Duration) {
+	if patience < c.patience {
+		c.patience = patience
+		c.Progress()
+	}
+}
+
 // Operation returns the operation of faults of the start of a server.
 func Operation(server string) string { return "start:" + server }
 
