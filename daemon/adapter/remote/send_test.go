@@ -834,3 +834,25 @@ func TestRetryAfter(t *testing.T) {
 		}
 	}
 }
+
+// TestServerSwitchesProtocols_CallEnds checks that a status that nobody has asked for, and whose connection stays
+// open, ends a call honestly: it may have been made.
+func TestServerSwitchesProtocols_CallEnds(t *testing.T) {
+	calls := 0
+	url := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		calls++
+		conn, out, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		_, _ = io.WriteString(out, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n")
+		_ = out.Flush()
+	})
+	got, err := send(t, New(Options{Name: "s", URL: url}), callLine)
+	if f, ok := errors.AsType[*fault.Record](err); !ok || f.Fault.Code != fault.OutcomeUnknown || len(got) > 0 ||
+		calls != 1 || !strings.Contains(err.Error(), "101 Switching Protocols") {
+		t.Errorf("got %q, %v after %d calls", got, err, calls)
+	}
+}

@@ -166,6 +166,10 @@ func (c *Client) attempt(
 		cancel(nil)
 		return nil, isSent, isKept, err
 	}
+	if resp.StatusCode == http.StatusSwitchingProtocols { // nobody has asked for that, and its body need not end
+		_ = resp.Body.Close()
+		resp.Body = http.NoBody
+	}
 	resp.Body = &endingBody{resp.Body, cancel}
 	return resp, isSent, isKept, nil
 }
