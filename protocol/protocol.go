@@ -175,6 +175,9 @@ const (
 	ByeEnded   = "ended"   // from a daemon: its user has disconnected the client
 )
 
+// NotedFact begins the names of facts that a daemon keeps with a proxy about subscriptions of the modern era.
+const NotedFact = "noted "
+
 // Control is a line of proxy or daemon between the messages of MCP. It is an
 // acknowledgement (Ack), a receipt (Seen), the head of a replayed line (Replay), a Bye, facts
 // for the proxy to keep (Keep), or a Message of the daemon for the client's stderr.

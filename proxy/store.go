@@ -4,9 +4,11 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
+	"holdline/protocol"
 	"holdline/protocol/jsonrpc"
 )
 
@@ -28,9 +30,11 @@ const maxSpareQueue = 1 << 10
 // maxRelayed bounds how many ids of server requests are known as copied.
 const maxRelayed = 1024
 
-// What is kept for daemons bounds these: the number of facts, and the bytes of one with its name.
+// What is kept for daemons bounds these: the number of facts, of those among them that begin with
+// [protocol.NotedFact], of which a client may have many, and the bytes of one with its name.
 const (
-	maxFacts = 128
+	maxFacts = 192
+	maxNoted = 160
 	maxFact  = 256
 )
 
@@ -459,10 +463,24 @@ func (s *store) keep(facts map[string]string) {
 		switch {
 		case value == "":
 			delete(s.facts, name)
-		case len(name)+len(value) <= maxFact && (known || len(s.facts) < maxFacts):
+		case len(name)+len(value) <= maxFact && (known || s.hasRoomFor(name)):
 			s.facts[name] = value
 		}
 	}
+}
+
+// hasRoomFor reports whether a further fact may be kept. The caller must hold s.mu.
+func (s *store) hasRoomFor(fact string) bool {
+	if !strings.HasPrefix(fact, protocol.NotedFact) {
+		return len(s.facts) < maxFacts
+	}
+	noted := 0
+	for name := range s.facts {
+		if strings.HasPrefix(name, protocol.NotedFact) {
+			noted++
+		}
+	}
+	return noted < maxNoted
 }
 
 // factsKept returns a copy of the facts.

@@ -21,6 +21,7 @@ type launching struct {
 	hasTried bool         // a leaf has failed in this start
 	asSpare  bool         // the launcher has failed in this start, and the leaf is tried in its place
 	said     string       // by the latest process
+	begun    time.Time    // of the start of the latest process
 	leafSaid string       // by a leaf that did not say what the server had said behind its launcher
 }
 
@@ -38,7 +39,8 @@ const refreshPatience = 20 * time.Second
 // process returns how to start the next process, by the clock of its start.
 func (w *launching) process(clock *startup.Clock) (resolve.Process, error) {
 	p, err := w.prepare()
-	if w.launch, w.isDirect, w.said = p.Launch, false, ""; err != nil || w.launch == nil {
+	w.launch, w.isDirect, w.said, w.begun = p.Launch, false, "", time.Now()
+	if err != nil || w.launch == nil {
 		return p, err
 	}
 	w.inst.m.hub.Mu.Lock()
@@ -56,7 +58,7 @@ func (w *launching) process(clock *startup.Clock) (resolve.Process, error) {
 		ok = false
 	}
 	if _, hasSpare := w.launch.Spare(); hasSpare && !ok && !w.hasTried {
-		clock.Shorten(refreshPatience)
+		clock.Shorten(max(refreshPatience, 2*w.launch.TookBefore()))
 	}
 	if ok {
 		w.isDirect = true
@@ -100,6 +102,7 @@ func (w *launching) served(u *upstream.Process) {
 	case w.hasTried:
 		return
 	}
+	w.launch.Took = time.Since(w.begun)
 	hub.WG.Go(func() {
 		why, err := w.launch.Observe(worker.Status().ChildPID, w.said)
 		w.logged(err)
@@ -128,7 +131,7 @@ func (w *launching) failed(err error) bool {
 	}
 	if _, w.asSpare = w.launch.Spare(); w.asSpare {
 		w.logged(w.launch.Postpone())
-		w.inst.m.hub.Log.Warn("the launcher of a server does not work, so that is started without it",
+		w.inst.m.hub.Log.Warn("the launcher of a server has not started it, or not in time, so that is started without it",
 			"server", w.inst.key.server, "err", err)
 	}
 	return w.asSpare

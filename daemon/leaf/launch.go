@@ -2,6 +2,7 @@ package leaf
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -51,6 +52,11 @@ type Launch struct {
 	launcher string // path of the launcher
 	key      string
 	record   *record // nil if there is none that holds
+	tried    *record // of the leaf that was started last
+
+	// Took is how long the server has taken to serve behind its launcher; 0 if that is not known. [Launch.Observe]
+	// records it.
+	Took time.Duration
 }
 
 // Launch returns the start of a server by its entry, or nil if no launcher that the package knows starts it. It
@@ -92,7 +98,7 @@ func (s *Store) Launch(given Program, o Options) *Launch {
 // only for a process that ended by itself, which has to be back soon.
 func (l *Launch) Direct(isRecovery bool) (Program, bool) {
 	r := l.record
-	if r == nil || r.Why != "" || !isRecovery && l.isOld() {
+	if r == nil || r.Why != "" || r.Exe == "" || !isRecovery && l.isOld() {
 		return Program{}, false
 	}
 	return l.leaf(), true
@@ -105,12 +111,21 @@ func (l *Launch) isOld() bool {
 }
 
 // Spare returns the leaf if that has worked before, however old its record is, and false if it has not. It is for a
-// launcher that cannot start the server now: it may need a network that is not there.
+// launcher that cannot start the server now: it may need a network that is not there. A launcher that has changed the
+// files of the leaf has begun to replace it. Spare reads files.
 func (l *Launch) Spare() (Program, bool) {
-	if r := l.record; r == nil || r.Why != "" || !r.Confirmed {
+	if r := l.record; r == nil || r.Why != "" || r.Exe == "" || !r.Confirmed || !r.holds() {
 		return Program{}, false
 	}
 	return l.leaf(), true
+}
+
+// TookBefore returns how long the server took to serve when its launcher ran last; 0 if that is not known.
+func (l *Launch) TookBefore() time.Duration {
+	if l.record == nil {
+		return 0
+	}
+	return l.record.Took
 }
 
 // postponement is how long a launcher that could not start the server is left alone.
@@ -124,6 +139,7 @@ func (l *Launch) Postpone() error {
 // leaf returns the program in the record.
 func (l *Launch) leaf() Program {
 	r := l.record
+	l.tried = r
 	env := slices.DeleteFunc(slices.Clone(l.given.Env), func(kv string) bool {
 		name, _, _ := strings.Cut(kv, "=")
 		_, isSet := r.Set[name]
@@ -142,7 +158,7 @@ func (l *Launch) leaf() Program {
 // Observe records the leaf of a process that was started as the entry says, and has answered; root is its pid, and
 // said what it has said (see [Launch.Said]). It returns why the next start will be as the entry says, too, or "".
 func (l *Launch) Observe(root int, said string) (why string, err error) {
-	r := &record{Key: l.key, Server: l.o.Server, Dir: l.given.Dir, At: time.Now(), Said: said}
+	r := &record{Key: l.key, Server: l.o.Server, Dir: l.given.Dir, At: time.Now(), Said: said, Took: l.Took}
 	if err := l.find(r, root); err != nil {
 		*r = record{Key: r.Key, Server: r.Server, Dir: r.Dir, At: r.At, Why: err.Error(), Files: []file{look(l.launcher)}}
 	}
@@ -192,7 +208,12 @@ func (l *Launch) Said() string {
 
 // Confirm says that the leaf has answered as the server behind its launcher did: with said.
 func (l *Launch) Confirm(said string) error {
-	return l.store.change(l.key, func(r *record) { r.Said, r.Confirmed, r.Why = said, true, "" })
+	tried := cmp.Or(l.tried, l.record)
+	return l.store.change(l.key, func(r *record) {
+		if tried != nil && r.isSame(tried) { // else another process has recorded another one meanwhile
+			r.Said, r.Confirmed, r.Why = said, true, ""
+		}
+	})
 }
 
 // Refuse says that the server does not work without its launcher. It is started as its entry says until the record

@@ -443,6 +443,54 @@ func TestProcessEndsWhileItIsRecorded_RecordOfAnotherHolds(t *testing.T) {
 	}
 }
 
+// TestLauncherHasBegunToReplaceTheLeaf_ThatIsNoSpare checks that a leaf whose files have changed since its launcher was
+// started is not started in place of that: it may be half installed.
+func TestLauncherHasBegunToReplaceTheLeaf_ThatIsNoSpare(t *testing.T) {
+	w := newWorld(t)
+	if _, why := w.observe(); why != "" {
+		t.Fatal(why)
+	}
+	l := w.store.Launch(w.given, w.o)
+	if err := l.Confirm("said"); err != nil {
+		t.Fatal(err)
+	}
+	l = w.store.Launch(w.given, w.o)
+	if _, ok := l.Spare(); !ok {
+		t.Fatal("it is no spare")
+	}
+	w.write("cache/node_modules/pkg/package.json", `{"name":"pkg","version":"2"}`)
+	if _, ok := l.Spare(); ok {
+		t.Error("a changed leaf is a spare")
+	}
+}
+
+// TestAnotherLeafIsRecordedMeanwhile_NotConfirmed checks that only the leaf that was started is confirmed, and never that
+// there is none.
+func TestAnotherLeafIsRecordedMeanwhile_NotConfirmed(t *testing.T) {
+	w := newWorld(t)
+	if _, why := w.observe(); why != "" {
+		t.Fatal(why)
+	}
+	l := w.store.Launch(w.given, w.o)
+	if _, ok := l.Direct(false); !ok {
+		t.Fatal("it is not started directly")
+	}
+	if err := l.store.change(l.key, func(r *record) {
+		*r = record{Key: r.Key, Server: r.Server, Dir: r.Dir, At: r.At, Why: "it is another one", Files: r.Files}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Confirm("said"); err != nil {
+		t.Fatal(err)
+	}
+	if r := w.record(); r.Why == "" || r.Confirmed {
+		t.Errorf("confirmed: %+v", r)
+	}
+	if _, ok := w.direct(); ok {
+		t.Error("no leaf is started directly")
+	}
+}
+
 // TestLaunchers checks which commands are those of launchers, what they ask for, and which options are not known.
 func TestLaunchers(t *testing.T) {
 	for line, want := range map[string]wish{

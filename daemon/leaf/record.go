@@ -48,6 +48,8 @@ type record struct {
 	Said      string `json:"said,omitempty"` // by the server behind its launcher; see [Launch.Said]
 	Confirmed bool   `json:"confirmed,omitempty"`
 	Saves     int64  `json:"saves,omitempty"` // bytes of memory that the launcher took
+
+	Took time.Duration `json:"took,omitempty"` // until the server served behind its launcher
 }
 
 // sum returns the checksum of a record.

@@ -30,7 +30,8 @@ func Forms(secrets []string) []string {
 			words = append(words, form, lowerEscapes(form))
 		}
 		if len(secret) >= leastEncoded {
-			words = append(append(words, hex.EncodeToString([]byte(secret))), base64s(secret)...)
+			small := hex.EncodeToString([]byte(secret))
+			words = append(append(words, small, strings.ToUpper(small)), base64s(secret)...)
 		}
 	}
 	slices.SortFunc(words, func(a, b string) int { return cmp.Or(cmp.Compare(len(b), len(a)), strings.Compare(a, b)) })
@@ -48,7 +49,8 @@ func base64s(text string) (all []string) {
 			first := (before*8 + 5) / 6         // the first character that the text alone decides
 			end := (before + len(text)) * 8 / 6 // behind the last one
 			encoded := alphabet.EncodeToString(append(make([]byte, before), text...))
-			all = append(all, encoded[first:end])
+			form := encoded[first:end]
+			all = append(all, form, strings.ReplaceAll(form, "/", EscapedSlash), url.QueryEscape(form))
 		}
 	}
 	return all

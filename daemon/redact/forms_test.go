@@ -29,6 +29,7 @@ func TestForms_SecretIsHiddenAsProgramsWriteIt(t *testing.T) {
 		for name, text := range map[string]string{
 			"as it is": secret, "in a query": url.QueryEscape(secret), "in a path": url.PathEscape(secret), "in JSON": inner,
 			"in lower case": lower.Replace(url.QueryEscape(secret)), "in hexadecimal": hex.EncodeToString([]byte(secret)),
+			"in large hexadecimal": strings.ToUpper(hex.EncodeToString([]byte(secret))),
 		} {
 			if got := Mask("begin "+text+" end", words); !strings.Contains(got, Hidden) || strings.Contains(got, text) ||
 				!strings.HasPrefix(got, "begin ") || !strings.HasSuffix(got, " end") {

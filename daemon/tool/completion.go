@@ -86,8 +86,8 @@ func (c *completion) check(rules Rules, who Who, server, value string) error {
 		}
 		return "", false
 	}
-	encoded, plain := expand(c.template, of, "{")
-	for _, uri := range []string{encoded, plain} {
+	encoded, kept, plain := expand(c.template, of, "{")
+	for _, uri := range []string{encoded, kept, plain} {
 		if err := rules.Check(who, server, uri, c.template); err != nil {
 			return err
 		}
@@ -95,33 +95,37 @@ func (c *completion) check(rules Rules, who Who, server, value string) error {
 	if value == "" {
 		return nil // the rest of the URI is not known
 	}
-	encoded, _ = expand(c.template, of, "")
-	return rules.CheckURI(who, server, encoded)
+	encoded, kept, _ = expand(c.template, of, "")
+	if err := rules.CheckURI(who, server, encoded); err != nil || kept == encoded {
+		return err
+	}
+	return rules.CheckURI(who, server, kept)
 }
 
-// expand returns what a template of RFC 6570 makes: with the values as the RFC encodes them, and as they
-// are, since servers do either. An expression without a value stays as it is if unknown is "{"; else it
-// becomes an x, so that the rest is a URI.
-func expand(template string, of func(name string) (string, bool), unknown string) (encoded, plain string) {
+// expand returns what a template of RFC 6570 makes: with the values as the RFC encodes them, with the characters kept
+// that have a meaning in a URI, and with the values as they are, since servers do each of these. An expression without a
+// value stays as it is if unknown is "{"; else it becomes an x, so that the rest is a URI.
+func expand(template string, of func(name string) (string, bool), unknown string) (encoded, kept, plain string) {
+	add := func(a, b, c string) { encoded, kept, plain = encoded+a, kept+b, plain+c }
 	for rest := template; ; {
 		text, after, open := strings.Cut(rest, "{")
-		encoded, plain = encoded+text, plain+text
+		add(text, text, text)
 		expression, next, closed := strings.Cut(after, "}")
 		if !open || !closed {
 			if open {
-				encoded, plain = encoded+"{"+after, plain+"{"+after
+				add("{"+after, "{"+after, "{"+after)
 			}
-			return encoded, plain
+			return encoded, kept, plain
 		}
 		rest = next
-		a, b, known := expandOne(expression, of)
+		a, b, c, known := expandOne(expression, of)
 		switch {
 		case known:
-			encoded, plain = encoded+a, plain+b
+			add(a, b, c)
 		case unknown == "{":
-			encoded, plain = encoded+"{"+expression+"}", plain+"{"+expression+"}"
+			add("{"+expression+"}", "{"+expression+"}", "{"+expression+"}")
 		default:
-			encoded, plain = encoded+"x", plain+"x"
+			add("x", "x", "x")
 		}
 	}
 }
@@ -138,7 +142,7 @@ var operators = map[byte]struct {
 }
 
 // expandOne is [expand] for one expression; known is false if none of its variables has a value.
-func expandOne(expression string, of func(name string) (string, bool)) (encoded, plain string, known bool) {
+func expandOne(expression string, of func(name string) (string, bool)) (encoded, kept, plain string, known bool) {
 	first, between, named, keeps := "", ",", false, false
 	if expression != "" {
 		if op, ok := operators[expression[0]]; ok {
@@ -164,9 +168,9 @@ func expandOne(expression string, of func(name string) (string, bool)) (encoded,
 		if named {
 			before += name + "="
 		}
-		encoded, plain = encoded+before+encode(value, keeps), plain+before+value
+		encoded, kept, plain = encoded+before+encode(value, keeps), kept+before+encode(value, true), plain+before+value
 	}
-	return encoded, plain, known
+	return encoded, kept, plain, known
 }
 
 // encode returns a value of a template as it stands in a URI. With keeps set, characters that have a

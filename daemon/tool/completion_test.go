@@ -1,6 +1,9 @@
 package tool
 
-import "testing"
+import (
+	"slices"
+	"testing"
+)
 
 // TestExpand checks what templates become, as RFC 6570 encodes values and as they are.
 func TestExpand(t *testing.T) {
@@ -24,10 +27,41 @@ func TestExpand(t *testing.T) {
 		"f:{}{none}":                    {"f:{}{none}", "f:{}{none}", "f:xx"},
 		"f:{long:99999999999999999999}": {"f:abcdef", "f:abcdef", "f:abcdef"},
 	} {
-		encoded, plain := expand(template, of, "{")
-		uri, _ := expand(template, of, "")
+		encoded, _, plain := expand(template, of, "{")
+		uri, _, _ := expand(template, of, "")
 		if got := [3]string{encoded, plain, uri}; got != want {
 			t.Errorf("%s: %q, want %q", template, got, want)
 		}
+	}
+}
+
+// seenRules notes what it is asked, and allows everything.
+type seenRules struct {
+	Rules
+	uris []string
+}
+
+func (r *seenRules) Check(_ Who, _ string, names ...string) error {
+	r.uris = append(r.uris, names[0])
+	return nil
+}
+
+func (r *seenRules) CheckURI(_ Who, _, uri string) error {
+	r.uris = append(r.uris, "URI "+uri)
+	return nil
+}
+
+// TestCompletion_RulesSeeEachWayInWhichAServerMayReadAValue checks that a value with characters that have a meaning in a
+// URI is decided on as encoded and as it is, also in an expression that encodes them.
+func TestCompletion_RulesSeeEachWayInWhichAServerMayReadAValue(t *testing.T) {
+	c, r := completion{template: "file:///{path}", argument: "path"}, &seenRules{}
+	if err := c.check(r, Who{}, "s", "./secret/"); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"file:///.%2Fsecret%2F", "file:///./secret/", "file:///./secret/", "URI file:///.%2Fsecret%2F", "URI file:///./secret/",
+	}
+	if !slices.Equal(r.uris, want) {
+		t.Errorf("the rules saw %q, want %q", r.uris, want)
 	}
 }

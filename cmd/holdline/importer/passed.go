@@ -17,7 +17,6 @@ import (
 	"holdline/daemon/config/resolve"
 	"holdline/daemon/plural"
 	"holdline/daemon/redact"
-	"holdline/protocol/ownfile"
 )
 
 // setPassed finds what the client passes on to the server of its own environment, and Holdline's
@@ -99,7 +98,7 @@ func codexKeys(places clients.Places) (names []string) {
 			Key string `toml:"env_key"`
 		} `toml:"model_providers"`
 	}
-	text, err := ownfile.Read(filepath.Join(home, "config.toml"), ownfile.MaxDocument)
+	text, err := clients.ReadFile(filepath.Join(home, "config.toml"))
 	if err != nil || toml.Unmarshal(text, &own) != nil {
 		return nil
 	}

@@ -134,7 +134,7 @@ func (c *Client) refused(m *message, resp *http.Response, body []byte, isSent bo
 		if sendonce.Secured(resp) != nil {
 			return fault.New(fault.DownstreamFailure, fault.Server, op,
 				"%s wants to be asked by https (%s): by http, its headers and its address can be read on their way. "+
-					"Put %s into mcpServers.%s.url", name, text, strings.TrimPrefix(where, "to "), name).WithReason(fault.Rejected)
+					"It has moved %s; write https in the place of http in mcpServers.%s.url", name, text, where, name).WithReason(fault.Rejected)
 		}
 		as, unknown := fault.DownstreamFailure, ""
 		if mayHaveRun && !m.repeats {

@@ -496,11 +496,11 @@ func TestServerMovesToHTTPS_CallIsMadeOnceThere(t *testing.T) {
 		{"another port", "http://h:8080/mcp", "https://h/mcp", "https://h/mcp", nil, []string{"http://h:8080/mcp"}},
 		{"another host", "http://h/mcp", "https://i/mcp", "https://i/mcp", nil, []string{"http://h/mcp"}},
 		{
-			"a header", "http://h/mcp", "https://h/mcp", "Put https://h/mcp into",
+			"a header", "http://h/mcp", "https://h/mcp", "It has moved to https://h/mcp; write https in the place of http in",
 			map[string]string{"X-Key": "k"},
 			[]string{"http://h/mcp"},
 		},
-		{"a query", "http://h/mcp?k=1", "https://h/mcp", "Put https://h/mcp into", nil, []string{"http://h/mcp?k=1"}},
+		{"a query", "http://h/mcp?k=1", "https://h/mcp", "It has moved to https://h/mcp; write https in the place of http in", nil, []string{"http://h/mcp?k=1"}},
 		{"back to http", "https://h/mcp", "http://h/mcp/", "", nil, []string{"https://h/mcp", "https://h/mcp/"}},
 		{"of its own port", "https://h:8443/mcp", "http://h:8443/mcp/", "", nil, []string{"https://h:8443/mcp", "https://h:8443/mcp/"}},
 		{"of another host", "https://h/mcp", "http://i/mcp/", "http://i/mcp/", nil, []string{"https://h/mcp"}},

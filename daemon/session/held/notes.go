@@ -5,12 +5,13 @@ import (
 	"strconv"
 	"strings"
 
+	"holdline/protocol"
 	"holdline/protocol/lockcheck"
 )
 
 // noted is the name of what a proxy keeps of a subscription of the modern era, before that of the
 // subscription.
-const noted = "noted "
+const noted = protocol.NotedFact
 
 // Notes are what a client of the modern era was told last in each of its subscriptions, as digests: what
 // it gets, and how tasks stand. Its proxy keeps the same for the next daemon, which tells the client only
