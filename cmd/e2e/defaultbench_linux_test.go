@@ -131,7 +131,9 @@ func BenchmarkDefault(b *testing.B) {
 		}
 		h.configure(servers)
 		// What npx starts in a directory is known once it has run there.
-		end([]*agent{h.through(0, "claude-code"), h.through(1, "claude-code")})
+		warm := []*agent{h.through(0, "claude-code"), h.through(1, "claude-code")}
+		time.Sleep(5 * time.Second) // it is looked for in the background
+		end(warm)
 		h.stopForNow("--all")
 		var all []*agent
 		for i, a := range agents {
