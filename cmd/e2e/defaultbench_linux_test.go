@@ -212,14 +212,3 @@ func (h *household) afterCrash(b *testing.B, a *agent) {
 	}
 	record(b, line{load: "a crashed npx server serves again", unit: "s", holdline: medianOf(took), goal: goal{most: 0.35}})
 }
-
-// shakeAs makes the handshake of a client of that name.
-func (a *agent) shakeAs(name string) *agent {
-	a.t.Helper()
-	a.ask("initialize", map[string]any{
-		"protocolVersion": "2025-11-25", "capabilities": map[string]any{},
-		"clientInfo": map[string]string{"name": name, "version": "1"},
-	})
-	a.send(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
-	return a
-}

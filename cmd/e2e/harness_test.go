@@ -515,10 +515,16 @@ func (a *agent) ask(method string, params any) answer {
 // shake makes the handshake.
 func (a *agent) shake() *agent {
 	a.t.Helper()
+	return a.shakeAs("test")
+}
+
+// shakeAs is shake of a client of that name.
+func (a *agent) shakeAs(name string) *agent {
+	a.t.Helper()
 	x := a.ask("initialize",
 		map[string]any{
 			"protocolVersion": "2025-11-25", "capabilities": map[string]any{},
-			"clientInfo": map[string]string{"name": "test", "version": "1"},
+			"clientInfo": map[string]string{"name": name, "version": "1"},
 		})
 	if x.Result.ProtocolVersion != "2025-11-25" {
 		a.t.Fatalf("initialize = %s", x.raw)

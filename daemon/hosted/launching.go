@@ -57,8 +57,10 @@ func (w *launching) process(clock *startup.Clock) (resolve.Process, error) {
 	case w.hasTried:
 		ok = false
 	}
-	if _, hasSpare := w.launch.Spare(); hasSpare && !ok && !w.hasTried {
-		clock.Shorten(max(refreshPatience, 2*w.launch.TookBefore()))
+	if !ok && !w.hasTried {
+		if _, hasSpare := w.launch.Spare(); hasSpare {
+			clock.Shorten(max(refreshPatience, 2*w.launch.TookBefore()))
+		}
 	}
 	if ok {
 		w.isDirect = true

@@ -9,19 +9,24 @@ import (
 // MaxMoves bounds how often one message is sent on to where [Moved] says.
 const MaxMoves = 3
 
+// wanted returns where an answer says that the same message is to be sent; nil if it does not say so, or names a user.
+func wanted(resp *http.Response) *url.URL {
+	switch resp.StatusCode {
+	case http.StatusMovedPermanently, http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
+		if to, err := resp.Location(); err == nil && to.User == nil {
+			return to
+		}
+	}
+	return nil
+}
+
 // Moved returns where the server of an answer wants to have the message instead (301, 307, 308): a server that
 // answers so has done nothing with it. It returns nil if that is no other place, or one of another origin: the message
 // and its headers are for nobody else. Many servers do not know that a gateway in front of them speaks https, and say
 // http: the path counts then, and https stays.
 func Moved(resp *http.Response) *url.URL {
-	switch resp.StatusCode {
-	case http.StatusMovedPermanently, http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
-	default:
-		return nil
-	}
-	from := resp.Request.URL
-	to, err := resp.Location()
-	if err != nil || to.User != nil {
+	from, to := resp.Request.URL, wanted(resp)
+	if to == nil {
 		return nil
 	}
 	if from.Scheme == "https" && to.Scheme == "http" && strings.EqualFold(to.Hostname(), from.Hostname()) &&
@@ -38,14 +43,8 @@ func Moved(resp *http.Response) *url.URL {
 // Secured returns where the server of an answer wants to have the message by https, if it was sent by http to the same
 // host, each at its usual port. Else it returns nil.
 func Secured(resp *http.Response) *url.URL {
-	switch resp.StatusCode {
-	case http.StatusMovedPermanently, http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
-	default:
-		return nil
-	}
-	from := resp.Request.URL
-	to, err := resp.Location()
-	if err != nil || to.User != nil || from.Scheme != "http" || to.Scheme != "https" ||
+	from, to := resp.Request.URL, wanted(resp)
+	if to == nil || from.Scheme != "http" || to.Scheme != "https" ||
 		!strings.EqualFold(to.Hostname(), from.Hostname()) || from.Port() != "" && from.Port() != "80" ||
 		to.Port() != "" && to.Port() != "443" {
 		return nil

@@ -26,16 +26,11 @@ func documentWords(n int) string {
 // one line for all of them, and none if nothing changes. A file that the user has changed is left and named, unless
 // force is set.
 func (o *Options) InstallDocuments(ctx context.Context, documents []Document, force bool) error {
-	unlock, err := o.lockHome(ctx)
+	p, unlock, err := o.newPlan(ctx)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	old, err := ReadManifest(o.StateDir)
-	if err != nil {
-		return err
-	}
-	p := &plan{o: o, old: old, next: old.clone()}
 	var changes []documentChange
 	for _, d := range documents {
 		want := content{exists: true, data: d.Data, mode: 0o644}

@@ -69,6 +69,20 @@ func (o *Options) report(format string, args ...any) { console.Line(o.Out, 4, fo
 // binPath returns where the binary is put.
 func (o *Options) binPath() string { return filepath.Join(o.BinDir, "holdline") }
 
+// newPlan returns a plan that changes nothing yet, of an installation that is alone at work until unlock is called.
+func (o *Options) newPlan(ctx context.Context) (p *plan, unlock func(), err error) {
+	unlock, err = o.lockHome(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	old, err := ReadManifest(o.StateDir)
+	if err != nil {
+		unlock()
+		return nil, nil, err
+	}
+	return &plan{o: o, old: old, next: old.clone()}, unlock, nil
+}
+
 // Install makes the machine what w says and reports each step on Out. It checks all
 // that can be checked before it changes anything. If a step fails, it undoes the steps
 // before it. A second call changes nothing, and reports what is unchanged.
@@ -76,16 +90,11 @@ func (o *Options) binPath() string { return filepath.Join(o.BinDir, "holdline") 
 // Install blocks while another installation of this user is at work, for up to
 // lockWait. The programs that it runs end with ctx; what was done by then is undone.
 func (o *Options) Install(ctx context.Context, w Wish) error {
-	unlock, err := o.lockHome(ctx)
+	p, unlock, err := o.newPlan(ctx)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	old, err := ReadManifest(o.StateDir)
-	if err != nil {
-		return err
-	}
-	p := &plan{o: o, old: old, next: old.clone()}
 	bin := o.Exe
 	if w.Bin {
 		if err := p.planBinary(w); err != nil {
@@ -103,7 +112,7 @@ func (o *Options) Install(ctx context.Context, w Wish) error {
 			return err
 		}
 	}
-	if len(p.steps) == 0 && old.Manager == p.next.Manager {
+	if len(p.steps) == 0 && p.old.Manager == p.next.Manager {
 		return nil
 	}
 	p.recordMissing(o.ConfigDir) // the first server that is configured creates it
