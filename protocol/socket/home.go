@@ -111,8 +111,8 @@ func sealed(text string) []byte {
 	return fmt.Appendf(nil, "%s%016x\n", text, sum.Sum64())
 }
 
-// readSealed returns the text of a file that [sealed] has made. ok is false if there is no such file, or if it
-// is damaged.
+// readSealed returns the text of a file that [sealed] has made. ok is false, and there is no text, if there is no
+// such file, or if it is damaged.
 func readSealed(path string) (text string, ok bool) {
 	b, err := ownfile.Read(path, maxPointer)
 	if err != nil {
@@ -120,7 +120,10 @@ func readSealed(path string) (text string, ok bool) {
 	}
 	last := strings.LastIndexByte(strings.TrimSuffix(string(b), "\n"), '\n') + 1
 	text = string(b[:last])
-	return text, string(b) == string(sealed(text))
+	if string(b) != string(sealed(text)) {
+		return "", false
+	}
+	return text, true
 }
 
 // place is where the home's daemon was started last, as placeFile has it: each field on a line, and each
@@ -140,7 +143,10 @@ var environNames = []string{
 func (p Paths) readPlace() (pl place, ok bool) {
 	boot := bootclock.ID()
 	for _, dir := range p.States() {
-		text, _ := readSealed(filepath.Join(dir, placeFile))
+		text, ok := readSealed(filepath.Join(dir, placeFile))
+		if !ok {
+			continue
+		}
 		lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 		if len(lines) >= 2 && lines[0] == boot && boot != "" && CheckPath(lines[1]) == nil {
 			return place{boot, lines[1], lines[2:]}, true

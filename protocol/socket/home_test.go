@@ -137,6 +137,9 @@ func TestEarlier_AgentWithoutRuntimeDirectory_StartsWhereTheDaemonWas(t *testing
 			return replaceIn(filepath.Join(filepath.Dir(place), HomeFile), "/h", "/x")
 		}, ""},
 		{"no note", func() error { return os.Remove(note) }, ""},
+		{"note of another path", func() error {
+			return replaceIn(note, place, filepath.Dir(place)+"."+socketName)
+		}, ""},
 		{"damaged note", func() error { return os.WriteFile(note, []byte(`{"boot":`), 0o600) }, ""},
 	} {
 		if err := os.RemoveAll(filepath.Dir(place)); err != nil {
