@@ -363,18 +363,6 @@ func someOf(pids []int, one func([]int) func() []int) []int {
 	return one(pids)()
 }
 
-// nothingFar fails the test if something of the far machine runs, or if a directory of a worker is
-// left there.
-func (p *place) nothingFar(home string) {
-	p.t.Helper()
-	if left := append(p.farProcesses(home), p.there("")...); len(left) > 0 {
-		p.t.Errorf("processes are left there: %v", left)
-	}
-	if found, _ := filepath.Glob(filepath.Join(home, ".local/state/holdline/far/*/*")); len(found) > 0 {
-		p.t.Errorf("directories are left there: %v", found)
-	}
-}
-
 // TestE2EFarUpgrade upgrades the daemon while a call is in flight on another machine: the link is
 // made anew, and the call is answered once.
 func TestE2EFarUpgrade(t *testing.T) {

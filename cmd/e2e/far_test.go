@@ -89,6 +89,15 @@ func (p *place) there(text string) (pids []int) {
 	return pids
 }
 
+// nothingFar waits until nothing of the far machine runs, and fails the test if a directory of a worker is left there.
+func (p *place) nothingFar(home string) {
+	p.t.Helper()
+	waitFor(p.t, "the end of all processes there", func() bool { return len(p.farProcesses(home))+len(p.there("")) == 0 })
+	if found, _ := filepath.Glob(filepath.Join(home, ".local/state/holdline/far/*/*")); len(found) > 0 {
+		p.t.Errorf("directories are left there: %v", found)
+	}
+}
+
 // farChild returns the pid of the far worker and of its child, as the file there has them.
 func (p *place) farChild() (worker, child int) {
 	p.t.Helper()
@@ -217,12 +226,7 @@ func TestFarServer(t *testing.T) {
 	}
 	a.leave()
 	p.must("stop", "--all")
-	if left := p.farProcesses(home); len(left) > 0 {
-		t.Errorf("processes are left there: %v", left)
-	}
-	if found, _ := filepath.Glob(filepath.Join(home, ".local/state/holdline/far/*/*")); len(found) > 0 {
-		t.Errorf("directories are left there: %v", found)
-	}
+	p.nothingFar(home)
 }
 
 // TestFarWorkerLeaves kills the link when the daemon has received the end of a far child, and has not
@@ -346,9 +350,7 @@ func TestFarHostDown(t *testing.T) {
 	a.leave()
 	b.leave()
 	p.must("stop", "--all")
-	if left := p.farProcesses(home); len(left) > 0 {
-		t.Errorf("processes are left there: %v", left)
-	}
+	p.nothingFar(home)
 }
 
 // TestFarGivenUp keeps a host down for longer than host_window: the call in flight has an unknown
@@ -383,9 +385,7 @@ func TestFarGivenUp(t *testing.T) {
 	}
 	a.leave()
 	p.must("stop", "--all")
-	if left := p.farProcesses(home); len(left) > 0 {
-		t.Errorf("processes are left there: %v", left)
-	}
+	p.nothingFar(home)
 }
 
 // TestFarOrphans kills the far worker, alone and with the daemon, of a server that has started a process in a session
@@ -421,9 +421,7 @@ func TestFarOrphans(t *testing.T) {
 	}
 	a.leave()
 	p.must("stop", "--all")
-	if left := p.there(""); len(left) > 0 {
-		t.Errorf("processes are left there: %v", left)
-	}
+	p.nothingFar(filepath.Join(p.dir, "far"))
 }
 
 // TestHostsAdd_AnotherProtocol checks that hosts add replaces a holdline there that speaks another protocol, and
