@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"testing"
 
+	"holdline/protocol/control"
 	"holdline/protocol/process"
 )
 
@@ -98,6 +99,16 @@ func (l *launched) isDirect(pid int) bool {
 	return len(args) > 0 && args[0] == l.program
 }
 
+// spared returns how many processes status says that the server does without.
+func (l *launched) spared() int {
+	l.t.Helper()
+	var s control.StatusAnswer
+	if err := json.Unmarshal([]byte(l.must("status", "--json")), &s); err != nil || len(s.Servers) != 1 {
+		l.t.Fatalf("status: %v, %+v", err, s.Servers)
+	}
+	return s.Servers[0].SparedProcesses
+}
+
 // killed kills the server's process, checks that a call behind that is answered, and returns the next process.
 func (l *launched) killed(a *agent, pid int) int {
 	l.t.Helper()
@@ -145,6 +156,9 @@ func TestLauncherDirect_ServerRunsWithoutIt(t *testing.T) {
 		process.Variable(second, "npm_config_x") != "1" {
 		t.Errorf("the second process is %q, and the launcher was asked %d times", args, l.times())
 	}
+	if n := l.spared(); n != 1 {
+		t.Errorf("%d processes are spared", n)
+	}
 	tool, err := os.ReadFile(l.program)
 	if err == nil {
 		err = os.WriteFile(l.program+".new", tool, 0o700) // another file: the record does not hold
@@ -156,8 +170,9 @@ func TestLauncherDirect_ServerRunsWithoutIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	third := l.killed(a, second)
-	if l.isDirect(third) || l.times() != 2 {
-		t.Errorf("the third process is %q, and the launcher was asked %d times", process.Args(third), l.times())
+	if n := l.spared(); l.isDirect(third) || l.times() != 2 || n != 0 {
+		t.Errorf("the third process is %q, the launcher was asked %d times, and %d processes are spared",
+			process.Args(third), l.times(), n)
 	}
 	a.rest()
 }
@@ -295,8 +310,8 @@ func TestDirectServer_GoesOnOverAnUpgrade(t *testing.T) {
 	if x := a.wait(id); x.text() != "upgrade" || l.effectsOf("begin upgrade") != 1 || l.untilReady("tools") != pid {
 		t.Errorf("the call over the upgrade: %s", x.raw)
 	}
-	if l.times() != 1 {
-		t.Errorf("the launcher was asked %d times", l.times())
+	if n := l.spared(); l.times() != 1 || n != 1 {
+		t.Errorf("the launcher was asked %d times, and %d processes are spared", l.times(), n)
 	}
 	a.rest(id)
 	l.must("stop", "--all")

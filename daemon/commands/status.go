@@ -3,6 +3,7 @@ package commands
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"holdline/daemon/command"
 	"holdline/daemon/config"
 	"holdline/daemon/heap"
+	"holdline/daemon/leaf"
 	"holdline/daemon/policy"
 	"holdline/daemon/redact"
 	"holdline/daemon/spelling"
@@ -211,6 +213,7 @@ func (d *Daemon) addMemory(ctx context.Context, s *control.StatusAnswer) {
 	for i := range s.Servers {
 		servers[s.Servers[i].Name] = &s.Servers[i]
 	}
+	launches := d.Leaves.Known(slices.Collect(maps.Keys(servers))...)
 	// A worker adopts what its child has left behind, so all below it counts.
 	for i := range s.Workers {
 		w := &s.Workers[i]
@@ -221,9 +224,29 @@ func (d *Daemon) addMemory(ctx context.Context, s *control.StatusAnswer) {
 			one.OSProcesses += w.OSProcesses
 			one.MemoryBytes += w.MemoryBytes
 			one.PrivateBytes += w.PrivateBytes
+			if k := leafOf(launches[w.Name], w.ChildPID); k != nil {
+				one.SparedProcesses += k.Spares
+				one.SparedBytes += k.Saves
+			}
 		}
 	}
 	for i := range s.Sessions {
 		s.Sessions[i].MemoryBytes = trees[s.Sessions[i].PID].Own.Total
 	}
+}
+
+// leafOf returns the launch by whose record the process with that pid was started; nil if there is none.
+func leafOf(launches []leaf.Known, pid int) *leaf.Known {
+	if len(launches) == 0 || pid == 0 {
+		return nil
+	}
+	args := process.Args(pid)
+	at := slices.IndexFunc(launches, func(k leaf.Known) bool {
+		n := len(k.Program)
+		return n > 0 && len(args) >= n && slices.Equal(k.Program, args[:n])
+	})
+	if at < 0 {
+		return nil
+	}
+	return &launches[at]
 }

@@ -47,7 +47,8 @@ type record struct {
 
 	Said      string `json:"said,omitempty"` // by the server behind its launcher; see [Launch.Said]
 	Confirmed bool   `json:"confirmed,omitempty"`
-	Saves     int64  `json:"saves,omitempty"` // bytes of memory that the launcher took
+	Saves     int64  `json:"saves,omitempty"`  // bytes of memory that the launcher took
+	Spares    int    `json:"spares,omitempty"` // processes that it was
 
 	Took time.Duration `json:"took,omitempty"` // until the server served behind its launcher
 }
@@ -170,11 +171,12 @@ func (s *Store) change(key string, change func(r *record)) error {
 
 // Known is what a record says, for people.
 type Known struct {
-	Dir     string    `json:"dir"`               // in which the server is started
-	Program []string  `json:"program,omitempty"` // without the arguments of the entry; none with Why
-	Why     string    `json:"why,omitempty"`     // why the server is started as its entry says
-	At      time.Time `json:"at"`                // when the launcher ran last
-	Saves   int64     `json:"saves_bytes,omitempty"`
+	Dir     string    `json:"dir"`                       // in which the server is started
+	Program []string  `json:"program,omitempty"`         // without the arguments of the entry; none with Why
+	Why     string    `json:"why,omitempty"`             // why the server is started as its entry says
+	At      time.Time `json:"at"`                        // when the launcher ran last
+	Saves   int64     `json:"saves_bytes,omitempty"`     // memory that the launcher took
+	Spares  int       `json:"saves_processes,omitempty"` // processes that it was
 }
 
 // Known returns what is known of the launches of the servers with these names that records still hold for, the
@@ -186,7 +188,7 @@ func (s *Store) Known(servers ...string) map[string][]Known {
 		if !slices.Contains(servers, r.Server) || !r.holds() {
 			continue
 		}
-		k := Known{Dir: r.Dir, Why: r.Why, At: r.At, Saves: r.Saves}
+		k := Known{Dir: r.Dir, Why: r.Why, At: r.At, Saves: r.Saves, Spares: r.Spares}
 		if r.Why == "" {
 			k.Program = append([]string{r.Exe}, r.Args...)
 		}

@@ -460,6 +460,10 @@ type Server struct {
 	OSProcesses  int      `json:"os_processes,omitempty"`  // its processes and what they have started
 	MemoryBytes  int64    `json:"memory_bytes,omitempty"`  // of them
 	PrivateBytes int64    `json:"private_bytes,omitempty"` // the part that as many more would need, too
+
+	// What the launchers of its processes, such as npx, would take, where these are started without them.
+	SparedProcesses int   `json:"spared_processes,omitempty"`
+	SparedBytes     int64 `json:"spared_bytes,omitempty"`
 }
 
 // NeedsLogin is the state of a server to which a user must log in first.

@@ -38,9 +38,9 @@ that they use. "holdline sessions" lists them one by one.
 
 The line about savings compares what runs now with an estimate of what would run if each
 connected agent had started the local servers that it uses, with as many processes as
-run on average now. Only their private memory counts, since the pages of programs would
-be shared in any case. The memory of the daemon, the proxies and the workers is
-subtracted. Memory is the proportional set size (PSS), on macOS the resident set size.
+run on average now, and with their launchers (such as npx), which Holdline leaves out.
+Of the servers only the private memory counts, since the pages of programs would be
+shared in any case. The memory of the daemon, the proxies and the workers is subtracted. Memory is the proportional set size (PSS), on macOS the resident set size.
 Consults are left out. If nothing is saved, there is no such line.
 
 With --json, one object with the keys daemon (pid, version, epoch, uptime_ms,
@@ -58,7 +58,8 @@ last_fault_over, load: calls, errors, p50_ms; transport, host: where it runs if 
 unreachable: as of a worker, or why a remote server is, unreachable_unix_ms: since when, pins_lost: a damaged file of pins, confine, held_by: what holds a confined
 server, limits, limits_held_by: what holds those, login: of a remote server, with state, account, issuer,
 resource, scopes, wanted_scopes, expires_unix_ms, renews, why, since_unix_ms,
-next_try_unix_ms; sessions: ids, os_processes, memory_bytes, private_bytes), consults
+next_try_unix_ms; sessions: ids, os_processes, memory_bytes, private_bytes, spared_processes and
+spared_bytes: of launchers that are left out), consults
 (running, queued, kept, recent_failures and last_failure: of the last 15 minutes,
 unwritten: files that could not be written, path, unix_ms, in_memory: the daemon has the
 only copy; unread: why directories could not be read, costs_lost: a damaged file of costs,

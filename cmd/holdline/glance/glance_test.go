@@ -68,6 +68,16 @@ func TestEstimate(t *testing.T) {
 			Saving{Agents: 2, Servers: 3, Processes: 53, Without: 84, Bytes: -38e6},
 			"2 agents, 3 servers: 53 processes instead of 84",
 		},
+		// Of each of two agents a launcher of two processes and 60 MB is spared.
+		"servers without their launchers": {
+			func(s *control.StatusAnswer) {
+				for i := range 2 {
+					s.Servers[i].SparedProcesses, s.Servers[i].SparedBytes = 2*s.Servers[i].Processes, 60e6*int64(s.Servers[i].Processes)
+				}
+			},
+			Saving{Agents: 2, Servers: 3, Processes: 17, Without: 20, Bytes: 360e6},
+			"2 agents, 3 servers: 17 processes instead of 20, 360 MB saved",
+		},
 		"an agent whose proxy is gone": {
 			func(s *control.StatusAnswer) { s.Sessions[0].State = "detached" },
 			Saving{Agents: 1, Servers: 3, Processes: 16, Without: 6, Bytes: -118e6},

@@ -8,7 +8,8 @@ import (
 	"holdline/protocol/control"
 )
 
-// Saving is what it saves that agents share their servers, as [Estimate] finds it.
+// Saving is what it saves that agents share their servers, and that these run without launchers such as npx, as
+// [Estimate] finds it.
 type Saving struct {
 	Agents    int   // that use servers which run
 	Servers   int   // that run and are used
@@ -19,8 +20,9 @@ type Saving struct {
 
 // Estimate compares what runs with what would run without Holdline. Then each agent that is
 // connected would have processes of its own for each local server that it uses and that runs
-// now, as many and as large as those that run are on average. Of their memory only the private
-// part counts, since pages of programs would be shared in any case. All that Holdline itself
+// now, as many and as large as those that run are on average, and their launchers, as these were when
+// they ran last. Of the servers' memory only the private part counts, since pages of programs would be
+// shared in any case. All that Holdline itself
 // takes counts against it: daemon, proxies, and a worker for each process of a server. Consults
 // are left out. ok is false if the memory was not measured.
 func Estimate(s *control.StatusAnswer) (v Saving, ok bool) {
@@ -64,8 +66,8 @@ func Estimate(s *control.StatusAnswer) (v Saving, ok bool) {
 			continue
 		}
 		copies := float64(len(users)) / float64(one.Processes)
-		without += copies * float64(one.OSProcesses)
-		v.Bytes += int64((copies - 1) * float64(one.PrivateBytes))
+		without += copies * float64(one.OSProcesses+one.SparedProcesses)
+		v.Bytes += int64((copies-1)*float64(one.PrivateBytes) + copies*float64(one.SparedBytes))
 	}
 	v.Agents, v.Without = len(used), int(math.Round(without))
 	return v, ok

@@ -61,7 +61,7 @@ max_timeout_ms, start_timeout_ms, max_concurrent, max_restarts, restart_window_m
 circuit_threshold, circuit_reset_ms, inherit_env, confine, write, network, held_by
 (what holds a confined server), limits, limits_held_by (with get), launches (with get, of a
 server that npx or the like starts: dir, program, why (it is started with that),
-at, saves_bytes), unset (variables that the server needs and that are
+at, saves_bytes, saves_processes), unset (variables that the server needs and that are
 not set), left_out (why it is not served though nobody has disabled it), login (of a remote server: state, account, issuer,
 resource, scopes, wanted_scopes, expires_unix_ms, renews, why, since_unix_ms,
 next_try_unix_ms; no secret), live (how a running daemon has it: an object
