@@ -52,7 +52,7 @@ func TestEndedInAbsence(t *testing.T) {
 		p := newPlace(t).windows(60)
 		d := p.daemon()
 		a := p.agent("--no-autostart").shake()
-		args := p.slow(1)
+		args, open := p.slowUntil(t)
 		if killed {
 			args = p.hangs()
 		}
@@ -68,6 +68,7 @@ func TestEndedInAbsence(t *testing.T) {
 			_ = syscall.Kill(worker, syscall.SIGKILL)
 			waitFor(t, "the worker's end", func() bool { return !alive(worker) })
 		} else {
+			open()
 			st := p.untilLeft(dir)
 			if want = st.Exit.UnixMS; want == 0 || want > st.UnixMS {
 				t.Fatalf("the worker says that its child ended at %d, and itself at %d", want, st.UnixMS)

@@ -50,8 +50,8 @@ func (p *place) deadly(each time.Duration, most int) (stop func() int) {
 // Each daemon of these tests lives for less time than a call may take, and for longer than
 // it needs to notice that the time is over.
 const (
-	shortLife = 3500 * time.Millisecond
-	callTime  = 6 * time.Second
+	shortLife = 6 * time.Second
+	callTime  = 10 * time.Second
 	mostLives = 6
 )
 
@@ -146,11 +146,11 @@ func TestWaitingCallEndsOverDaemons(t *testing.T) {
 func TestProgressCountsOverDaemons(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).login()
-	p.configure(map[string]any{"stray": p.strayEntry(hosting{"scope": "shared", "timeout": "4s"})})
+	p.configure(map[string]any{"stray": p.strayEntry(hosting{"scope": "shared", "timeout": "10s"})})
 	a := p.agent().shake()
 	p.untilReady("stray")
 	id := a.begin("tools/call", map[string]any{
-		"name": "stray__walk", "arguments": map[string]any{"token": "far", "ms": 1800},
+		"name": "stray__walk", "arguments": map[string]any{"token": "far", "ms": 4000},
 		"_meta": map[string]any{"progressToken": 1},
 	})
 	waitFor(t, "more progress than fits into the call's time", func() bool { return p.effectsOf("step far") == 3 })

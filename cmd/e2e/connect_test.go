@@ -109,7 +109,9 @@ func TestConnect(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = cmd.Process.Kill() })
-	forwarded := func(s control.StatusAnswer) bool { return slices.Equal(s.Sockets[0].Hosts, []string{"far"}) }
+	forwarded := func(s control.StatusAnswer) bool {
+		return len(s.Sockets) == 1 && slices.Equal(s.Sockets[0].Hosts, []string{"far"})
+	}
 	p.until("the forwarding", forwarded)
 	waitFor(t, "the entry", func() bool { return strings.Contains(out.String(), "Interrupt this command") })
 	_, entry, _ := strings.Cut(out.String(), `"--guest", "`)

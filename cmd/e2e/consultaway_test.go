@@ -109,12 +109,12 @@ func (out outcome) wantOnTime(t *testing.T, timeout time.Duration) {
 func TestConsultDeadlineWithoutDaemon(t *testing.T) {
 	t.Parallel()
 	away := long(30*time.Second, 3*time.Second)
-	const timeout = 2 * time.Second
+	const timeout = 8 * time.Second // it must have begun by then
 	p := newPlace(t)
 	d := p.daemon()
 	a := p.agent("--no-autostart").shake()
 	args := p.worksAlone()
-	args["timeout_s"] = 2
+	args["timeout_s"] = int(timeout / time.Second)
 	id := a.call("consult", args)
 	p.untilSteps(1)
 	kill9(t, d.Process.Pid)
@@ -176,7 +176,7 @@ func TestConsultOutlivesAbsence(t *testing.T) {
 func TestConsultUnderStoppedDaemon(t *testing.T) {
 	t.Parallel()
 	stopped := long(time.Minute, 4*time.Second)
-	const timeout, talks, kib = slowness * 3 * time.Second, 3, 1024
+	const timeout, talks, kib = slowness * 15 * time.Second, 3, 1024
 	p := newPlace(t)
 	d := p.daemon()
 	a := p.agent("--no-autostart").shake()

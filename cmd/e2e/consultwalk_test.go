@@ -298,7 +298,7 @@ func (d consultDeath) script(p *place) []claudetest.Step {
 	last := note
 	switch {
 	case d.step == "answering" && d.outcomeKept():
-		last.Delay = 1
+		last.Delay = 6 // it must be at work when the test has seen what it said
 	case d.step == "answering" || d.step == "prompted" && !d.outcomeKept():
 		last.Delay = waitLimit.Seconds()
 	}

@@ -39,7 +39,7 @@ func TestProgramThatSpeaksNoMCP_ItsWordsAreQuoted(t *testing.T) {
 		"ends":  "echo 'Listening on port 3000'; printf 'Name: '; exit 1",
 	} {
 		servers[name] = map[string]any{
-			"command": "/bin/sh", "args": []string{"-c", script}, "holdline": hosting{"start_timeout": "2s"},
+			"command": "/bin/sh", "args": []string{"-c", script}, "holdline": hosting{"start_timeout": "6s"},
 		}
 	}
 	p.configure(servers)

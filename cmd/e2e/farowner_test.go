@@ -152,7 +152,8 @@ func TestStopAll_FarHostDown(t *testing.T) {
 	t.Parallel()
 	p, a, home := farPlace(t)
 	mend := p.cut()
-	p.until("the loss to be noticed", func(s control.StatusAnswer) bool { return s.Workers[0].Unreachable != "" })
+	p.until("the loss to be noticed",
+		func(s control.StatusAnswer) bool { return len(s.Workers) == 1 && s.Workers[0].Unreachable != "" })
 	p.must("servers", "stop", "tools")
 	a.leave()
 	out, errs, code := p.run("", "stop", "--all")
@@ -240,7 +241,8 @@ func TestFarWorkerGivenUp_NextDaemonEndsIt(t *testing.T) {
 	t.Parallel()
 	p, a, home := farPlace(t)
 	mend := p.cut()
-	p.until("the loss to be noticed", func(s control.StatusAnswer) bool { return s.Workers[0].Unreachable != "" })
+	p.until("the loss to be noticed",
+		func(s control.StatusAnswer) bool { return len(s.Workers) == 1 && s.Workers[0].Unreachable != "" })
 	p.must("servers", "stop", "tools")
 	p.until("its directory to be gone", func(control.StatusAnswer) bool {
 		found, _ := filepath.Glob(filepath.Join(p.dir, "run/holdline/w/stools-*"))

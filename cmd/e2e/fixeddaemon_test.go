@@ -104,14 +104,14 @@ func TestDaemonNotFixed(t *testing.T) {
 	p := newPlace(t).serve("project").login()
 	p.install(program, 0o700)
 	p.installed().shake().rest() // starts the daemon, for which the next agent has no time
-	a := p.installed("--reconnect-timeout", "1s").shake()
+	a := p.installed("--reconnect-timeout", "3s").shake()
 	id := a.effect("e", 60_000)
 	p.untilEffect("begin e")
 	p.install([]byte("garbage"), 0o700)
 	begin := time.Now()
 	kill9(t, p.pid(0))
 	x := a.wait(id)
-	if took := time.Since(begin); took < time.Second || !strings.Contains(x.raw, "outcome_unknown") ||
+	if took := time.Since(begin); took < 3*time.Second || !strings.Contains(x.raw, "outcome_unknown") ||
 		!strings.Contains(x.raw, "exec format error") {
 		t.Errorf("after %v: %s", took, x.raw)
 	}

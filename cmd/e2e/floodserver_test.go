@@ -10,7 +10,7 @@ import (
 	"holdline/protocol/control"
 )
 
-// endBound is how long it may take to end a server that does not cooperate.
+// endBound is how long what is promised at once, or soon, may take on a busy machine. What hangs takes longer.
 const endBound = slowness * 30 * time.Second
 
 // TestServerDrowns has a server send requests without end and read no answers. It can be

@@ -116,7 +116,7 @@ func (p *place) nothingLeft() {
 		return
 	}
 	p.look("stop", "--all")
-	if left := p.left(10 * time.Second); len(left) > 0 {
+	if left := p.left(waitLimit / 2); len(left) > 0 {
 		p.t.Errorf("processes are left: %v", left)
 		for pid := range left {
 			_ = syscall.Kill(pid, syscall.SIGKILL)

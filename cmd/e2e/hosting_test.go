@@ -298,9 +298,10 @@ func TestServersReloadLists(t *testing.T) {
 		t.Errorf("a tool that is denied now: %s", x.raw)
 	}
 	// It is convergent now, so it runs again when its process dies.
-	id := a.call("tools__effect", map[string]any{"token": "c", "ms": 2000})
+	id := a.call("tools__effect", map[string]any{"token": "c", "until": p.latch("c")})
 	p.untilEffect("begin c")
 	kill9(t, p.status().Workers[0].PID)
+	p.letThrough("c")
 	if x := a.wait(id); x.text() != "c" || p.effectsOf("begin c") != 2 {
 		t.Errorf("begun %d times: %s", p.effectsOf("begin c"), x.raw)
 	}
@@ -598,7 +599,7 @@ func TestServerCircuit(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	entry := p.toolsEntry(hosting{
-		"scope": "shared", "lazy": true, "circuit_threshold": 2, "circuit_reset": "500ms", "max_restarts": 50,
+		"scope": "shared", "lazy": true, "circuit_threshold": 2, "circuit_reset": "4s", "max_restarts": 50,
 	})
 	command := filepath.Join(p.dir, "bin", "toolserver")
 	entry["command"] = command
@@ -651,7 +652,7 @@ func TestServerFair(t *testing.T) {
 	p := newPlace(t)
 	p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": "shared", "max_concurrent": 1})}).daemon()
 	a, b := p.agent("--identity", "a").shake(), p.agent("--identity", "b").shake()
-	first := a.effect("a0", 1000)
+	first := a.call("tools__effect", map[string]any{"token": "a0", "until": p.latch("a0")})
 	p.untilEffect("begin a0")
 	queued := func(n int) {
 		p.until(fmt.Sprint(n, " calls wait"),
@@ -667,6 +668,7 @@ func TestServerFair(t *testing.T) {
 	if s := p.server("tools"); s.InFlight != 1 {
 		t.Errorf("%d calls in flight", s.InFlight)
 	}
+	p.letThrough("a0")
 	a.waitAll(append(ids, first)...)
 	b.wait(other)
 	ledger, err := os.ReadFile(p.effects())

@@ -179,7 +179,7 @@ func TestServerAsksModernNot(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	p.configure(map[string]any{"tools": p.toolsEntry(hosting{
-		"scope": "session", "timeout": "1s", "max_timeout": "4s",
+		"scope": "session", "timeout": "3s", "max_timeout": "12s",
 	})}).daemon()
 	m := p.agent("--identity", "m")
 	if x := m.wait(m.askMe(map[string]any{"token": "s", "method": "sampling/createMessage"},

@@ -150,7 +150,8 @@ func TestConsultCommandKilledAtStart(t *testing.T) {
 func TestConsultCommandStopped(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).login().up()
-	ask := p.asking(t, "consult", p.slow(1)["prompt"].(string))
+	args, open := p.slowUntil(t)
+	ask := p.asking(t, "consult", args["prompt"].(string))
 	p.untilSteps(1)
 	p.must("stop")
 	id := p.id(t)
@@ -158,6 +159,7 @@ func TestConsultCommandStopped(t *testing.T) {
 	if _, _, code := p.run("", "status"); code != exitNoDaemon {
 		t.Errorf("the command started a daemon that its user had stopped: status exits %d", code)
 	}
+	open()
 	p.must("start")
 	if out := p.must("consult", "wait", id); out != "the one answer\n" || p.steps() != 2 {
 		t.Errorf("%d steps, answer %q", p.steps(), out)

@@ -245,6 +245,7 @@ func TestSlowReader_LargeAnswersWait(t *testing.T) {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
 			p := newPlace(t).serve("shared")
+			p.env = append(p.env, "HOLDLINE_TEST_STALL=10m") // a slow machine may need long for the others
 			p.daemon()
 			const size, calls = 8 << 20, 12
 			a, ids, read := asksUnread(t, p, modern, calls, size)
@@ -325,7 +326,7 @@ func TestWipedBeforeCall(t *testing.T) {
 	for _, what := range []string{"tool", "consult"} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			p := newPlace(t).windows(15).serve("shared") // what is left of the old daemon ends by itself
+			p := newPlace(t).windows(8).serve("shared") // what is left of the old daemon ends by itself
 			d := p.daemon()
 			a := p.agent("--no-autostart").shake()
 			if x := a.wait(a.effect("before", 0)); x.Result.IsError {

@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"holdline/protocol/control"
 )
@@ -24,7 +23,7 @@ func TestLaunchdTakesOver(t *testing.T) {
 		`(exec sh -c 'ulimit -t 60; until read -r _ _ _ parent _ < /proc/$$/stat && [ "$parent" = 1 ]; do :; done
 		exec "$0" daemon --started-by launchd' "$0" >/dev/null 2>&1 </dev/null) &`, filepath.Join(programs, "holdline"))
 	cmd.Env = append(without(p.env, "XPC_SERVICE_NAME"), "XPC_SERVICE_NAME=holdline.daemon")
-	cmd.WaitDelay = time.Second
+	cmd.WaitDelay = waitLimit // the part in the background may give back the output late
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}

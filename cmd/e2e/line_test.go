@@ -176,10 +176,11 @@ func TestTwoAgents(t *testing.T) {
 	p := newPlace(t)
 	p.daemon()
 	a, b := p.agent("--identity", "alpha").shake(), p.agent("--identity", "beta").shake()
+	var open []func()
 	slow := func(answer string) map[string]any {
-		step := claudetest.Say(answer)
-		step.Delay = 2
-		return map[string]any{"prompt": claudetest.Prompt("?", step)}
+		wait, let := p.hold(t, answer)
+		open = append(open, let)
+		return map[string]any{"prompt": claudetest.Prompt("?", wait, claudetest.Say(answer))}
 	}
 	ida, idb := a.call("consult", slow("for alpha")), b.call("consult", slow("for beta"))
 	s := p.until("two running consults", func(s control.StatusAnswer) bool {
@@ -194,6 +195,9 @@ func TestTwoAgents(t *testing.T) {
 		t.Errorf("health = %s", x.raw)
 	}
 	t.Logf("a new agent had its health snapshot after %v", time.Since(begin))
+	for _, let := range open {
+		let()
+	}
 	if x := a.wait(ida); x.Result.IsError || !strings.HasPrefix(x.text(), "for alpha") {
 		t.Errorf("alpha got %s", x.raw)
 	}

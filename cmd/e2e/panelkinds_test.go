@@ -101,7 +101,7 @@ func TestPanelOfThreeKinds_OneKilled(t *testing.T) {
 func TestPanelOfThreeKinds_LateAndFailed(t *testing.T) {
 	t.Parallel()
 	p, args := threeKinds(t, []claudetest.Step{{Do: "hang"}}, []acptest.Step{{Say: "so far"}, {Error: -32603}}, "0")
-	args["timeout_s"] = 3
+	args["timeout_s"] = 15
 	a := p.agent().shake()
 	id := a.call("consult", args)
 	v, answered := a.kinds(a.wait(id))

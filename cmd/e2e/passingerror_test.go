@@ -93,7 +93,7 @@ func TestDaemonDiesBeforeARecordIsGivenUp_NextOneReadsIt(t *testing.T) {
 			want, path := "e", "run/holdline/w/sm-*/"+process.FileState
 			if c.point == "consult.unread" {
 				want, path = "the one answer", "home/.local/state/holdline/consults/*/job.json"
-				id = a.call("consult", p.slow(0.5))
+				id = a.call("consult", p.slow(6))
 				p.untilSteps(1)
 			} else {
 				id = a.call("m__effect", map[string]any{"token": "e", "until": p.latch("e")})

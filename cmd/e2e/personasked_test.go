@@ -84,8 +84,8 @@ func TestServerSpeaksWhileUserIsAsked(t *testing.T) {
 // answer it has its full time again.
 func TestClockStopsWhileUserIsAsked(t *testing.T) {
 	t.Parallel()
-	const timeout = time.Second
-	think := func() { time.Sleep(3 * timeout) }
+	const timeout = 4 * time.Second // enough on a busy machine
+	think := func() { time.Sleep(timeout + time.Second) }
 	limits := hosting{"scope": "session", "timeout": timeout.String()}
 	for _, method := range []string{"elicitation/create", "sampling/createMessage"} {
 		for _, dies := range []bool{false, true} {
@@ -130,11 +130,11 @@ func TestClockStopsWhileUserIsAsked(t *testing.T) {
 		t.Parallel()
 		p := newPlace(t)
 		p.configure(map[string]any{"tools": p.toolsEntry(hosting{
-			"scope": "session", "timeout": "1s", "max_timeout": "2s",
+			"scope": "session", "timeout": timeout.String(), "max_timeout": (2 * timeout).String(),
 		})}).daemon()
 		a := p.agent().shake()
 		if x := a.wait(a.call("tools__ask", elicit("never"))); x.code() != "timeout" ||
-			!strings.Contains(x.text(), "2s") {
+			!strings.Contains(x.text(), (2*timeout).String()) {
 			t.Errorf("a user who never answers: %s", x.raw)
 		}
 		a.rest()

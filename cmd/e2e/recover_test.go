@@ -89,6 +89,14 @@ func (p *place) slow(seconds float64) map[string]any {
 	return map[string]any{"prompt": claudetest.Prompt("x", note, last, claudetest.Say("the one answer"))}
 }
 
+// slowUntil is slow with a program that goes on to its end once open is called.
+func (p *place) slowUntil(tb testing.TB) (args map[string]any, open func()) {
+	tb.Helper()
+	note := claudetest.Step{Do: "ledger", Message: p.ledger()}
+	wait, open := p.hold(tb, "held")
+	return map[string]any{"prompt": claudetest.Prompt("x", note, wait, note, claudetest.Say("the one answer"))}, open
+}
+
 // hangs returns a prompt whose program notes its beginning and never answers.
 func (p *place) hangs() map[string]any {
 	return map[string]any{"prompt": claudetest.Prompt("x", claudetest.Step{Do: "ledger", Message: p.ledger()},

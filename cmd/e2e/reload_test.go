@@ -43,8 +43,8 @@ func TestReloadLimits(t *testing.T) {
 	a := p.agent().shake()
 	p.untilReady("tools")
 	running := []int{
-		a.call("tools__effect", map[string]any{"token": "a", "ms": 1500}),
-		a.call("tools__effect", map[string]any{"token": "b", "ms": 1500}),
+		a.call("tools__effect", map[string]any{"token": "a", "until": p.latch("both")}),
+		a.call("tools__effect", map[string]any{"token": "b", "until": p.latch("both")}),
 	}
 	p.untilEffect("begin a")
 	p.untilEffect("begin b")
@@ -55,6 +55,7 @@ func TestReloadLimits(t *testing.T) {
 	})); !strings.Contains(x.raw, `"limit":{"name":"calls in flight","value":2,"spent":2}`) {
 		t.Errorf("a third call: %s", x.raw)
 	}
+	p.letThrough("both")
 	for _, x := range a.waitAll(running...) {
 		if x.Result.IsError {
 			t.Errorf("a call that was in flight: %s", x.raw)

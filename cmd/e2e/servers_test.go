@@ -166,11 +166,12 @@ func TestServerWorkerKilled(t *testing.T) {
 	a := p.agent().shake()
 	a.wait(a.effect("warm", 0))
 	effect := a.effect("e", 60_000)
-	look := a.call("tools__look", map[string]any{"token": "l", "ms": 2000})
+	look := a.call("tools__look", map[string]any{"token": "l", "until": p.latch("l")})
 	p.untilEffect("begin e")
 	p.untilEffect("look l")
 	w := p.status().Workers[0]
 	kill9(t, w.PID)
+	p.letThrough("l")
 	answers := a.waitAll(effect, look)
 	if x := answers[effect]; !x.Result.IsError || !strings.Contains(x.raw, `"outcome_unknown"`) ||
 		!strings.Contains(x.raw, fmt.Sprintf(`"generation":%d`, w.Generation)) {

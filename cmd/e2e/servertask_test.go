@@ -69,10 +69,10 @@ func effectArgs(token string, ms int) map[string]any { return map[string]any{"to
 func TestServerTask(t *testing.T) {
 	t.Parallel()
 	// A short call has an answer before it becomes a task, on a busy machine, too.
-	p := newPlace(t).login().tasking("project", "task_after", "1s")
+	p := newPlace(t).login().tasking("project", "task_after", "3s")
 	daemon := p.daemon()
 	a, b := p.taskAgent("--no-autostart", "--identity", "a"), p.agent("--no-autostart", "--identity", "b")
-	first := a.callTask("tools__effect", effectArgs("one", 2500))
+	first := a.callTask("tools__effect", map[string]any{"token": "one", "until": p.latch("one")})
 	listen := a.tasky("subscriptions/listen",
 		map[string]any{"notifications": map[string]any{"taskIds": []string{first.TaskID}}})
 	a.notified("working")
@@ -92,6 +92,7 @@ func TestServerTask(t *testing.T) {
 	if got := a.getTask(first.TaskID); got.Status != "working" || got.CreatedAt != first.CreatedAt {
 		t.Errorf("at the next daemon the task is %+v", got)
 	}
+	p.letThrough("one")
 	if got := a.notified("completed"); got.Result.Content[0].Text != "one" || got.Result.ResultType != "complete" {
 		t.Errorf("the notification is %+v", got)
 	}
@@ -115,10 +116,11 @@ func TestServerTask(t *testing.T) {
 	}
 
 	// The session ends, then the daemon. Another session of the identity has the task all the same.
-	second := a.callTask("tools__effect", effectArgs("four", 2500))
+	second := a.callTask("tools__effect", map[string]any{"token": "four", "until": p.latch("four")})
 	a.rest(listen)
 	kill9(t, daemon.Process.Pid)
 	p.daemon()
+	p.letThrough("four")
 	a = p.agent("--no-autostart", "--identity", "a")
 	if got := a.untilTask(t, second.TaskID); got.Status != "completed" || got.Result.Content[0].Text != "four" {
 		t.Errorf("the task of a session that has ended is %+v", got)
@@ -134,7 +136,7 @@ func TestServerTask(t *testing.T) {
 // server, their worker, or all by another start of the machine.
 func TestServerTaskEnds(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t).login().tasking("project", "timeout", "3s", "max_restarts", 1000)
+	p := newPlace(t).login().tasking("project", "timeout", "10s", "max_restarts", 1000)
 	daemon := p.daemon()
 	a := p.taskAgent("--no-autostart")
 	cancelled := a.callTask("tools__hang", map[string]any{"token": "c"}).TaskID
@@ -244,7 +246,7 @@ func TestServerTaskCrashes(t *testing.T) {
 	for _, c := range taskCrashes {
 		t.Run(c.String(), func(t *testing.T) {
 			t.Parallel()
-			p := newPlace(t).login().tasking("project").windows(15).faults()
+			p := newPlace(t).login().tasking("project").windows(8).faults()
 			a := p.taskAgent("--identity", "a")
 			if c.after != "" {
 				p.dieAs(c.after, death{})

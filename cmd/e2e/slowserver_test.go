@@ -14,14 +14,14 @@ func TestServerSlow(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	once := filepath.Join(p.dir, "once")
-	p.configure(map[string]any{"stray": p.strayEntry(hosting{"scope": "shared", "start_timeout": "2s"}, "-slow", "1h",
+	p.configure(map[string]any{"stray": p.strayEntry(hosting{"scope": "shared", "start_timeout": "8s"}, "-slow", "1h",
 		"-once", once)}).daemon()
 	a := p.agent().shake()
 	s := p.until("the second process serves",
 		func(s control.StatusAnswer) bool { return find(t, s, "stray").State == "ready" })
 	one := find(t, s, "stray")
 	if f := one.LastFault; f == nil || f.Fault.Code != "timeout" ||
-		!strings.Contains(f.Fault.Detail, "had not started after 2s, so Holdline has ended it") ||
+		!strings.Contains(f.Fault.Detail, "had not started after 8s, so Holdline has ended it") ||
 		!strings.Contains(f.Fault.Detail, "start_timeout") {
 		t.Errorf("the fault of the first: %+v", one.LastFault)
 	}
@@ -36,7 +36,7 @@ func TestServerSlow(t *testing.T) {
 func TestServerDownloads(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	p.configure(map[string]any{"stray": p.strayEntry(hosting{"scope": "shared", "start_timeout": "2s"}, "-slow", "5s",
+	p.configure(map[string]any{"stray": p.strayEntry(hosting{"scope": "shared", "start_timeout": "6s"}, "-slow", "15s",
 		"-talk")}).daemon()
 	a := p.agent().shake()
 	p.untilReady("stray")

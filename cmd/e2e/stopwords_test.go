@@ -95,11 +95,12 @@ func TestNoSpoolOfSettledConsult(t *testing.T) {
 	p := newPlace(t).windows(40)
 	d := p.daemon()
 	a := p.agent("--no-autostart").shake()
-	args := p.slow(0.1)
+	args, open := p.slowUntil(t)
 	args["wait_s"] = 0
 	a.wait(a.call("consult", args))
 	p.untilSteps(1)
 	kill9(t, d.Process.Pid)
+	open()
 	dirs, err := filepath.Glob(filepath.Join(p.stateRoot(), "consults/*"))
 	if err != nil || len(dirs) != 1 {
 		t.Fatalf("consults: %q, %v", dirs, err)

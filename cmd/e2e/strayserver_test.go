@@ -82,11 +82,11 @@ func (s *standIn) strayCall(m *toolMessage) {
 			time.Sleep(20 * time.Millisecond)
 		}
 	case m.Params.Name == "spin":
-		// A fifth of the time is computing enough.
+		// Half of the time, of which a busy machine leaves it enough.
 		for end := time.Now().Add(time.Duration(a.MS) * time.Millisecond); time.Now().Before(end); {
-			for begun := time.Now(); time.Since(begun) < 20*time.Millisecond; {
+			for begun := time.Now(); time.Since(begun) < 50*time.Millisecond; {
 			}
-			time.Sleep(80 * time.Millisecond)
+			time.Sleep(50 * time.Millisecond)
 		}
 	case m.Params.Name == "walk":
 		for step := range 6 {

@@ -374,7 +374,8 @@ func TestConsultTaskEnds(t *testing.T) {
 
 	rebooted := a.consultTask(hangs).TaskID
 	p.untilSteps(3)
-	s := p.status()
+	s := p.until("its worker alone",
+		func(s control.StatusAnswer) bool { return len(s.Workers) == 1 && s.Workers[0].ChildPID != 0 })
 	for _, pid := range []int{a.cmd.Process.Pid, s.Daemon.PID, s.Workers[0].PID} {
 		kill9(t, pid)
 	}

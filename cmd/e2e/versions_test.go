@@ -123,7 +123,8 @@ func TestOldWorker(t *testing.T) {
 			p.point(speaker(t, process.Version, process.Version))
 			d := p.daemonAt(p.bin())
 			a := p.agent("--no-autostart").shake()
-			id, w := p.onOldWorker(t, a, p.slow(4)) // longer than the next daemon takes to start
+			args, open := p.slowUntil(t)
+			id, w := p.onOldWorker(t, a, args)
 			p.point(speaker(t, process.Version, process.Version+1))
 			if how == "killed" {
 				kill9(t, d.Process.Pid)
@@ -136,6 +137,7 @@ func TestOldWorker(t *testing.T) {
 			if now := s.Workers[0]; now.PID != w.PID || now.ChildPID != w.ChildPID || s.Daemon.Epoch != 2 {
 				t.Errorf("daemon %+v has %+v, want %+v", s.Daemon, now, w)
 			}
+			open()
 			if x := a.wait(id); x.Error != nil || x.Result.IsError || !strings.Contains(x.text(), "the one answer") {
 				t.Errorf("the consult's answer: %s", x.raw)
 			}
@@ -145,7 +147,8 @@ func TestOldWorker(t *testing.T) {
 			// The next consult has a worker of the present version, which speaks both.
 			again := a.call("consult", p.hangs())
 			p.untilSteps(3)
-			now := p.status().Workers[0]
+			now := p.until("the next worker alone",
+				func(s control.StatusAnswer) bool { return len(s.Workers) == 1 && s.Workers[0].PID != w.PID }).Workers[0]
 			for v := process.Version; v <= process.Version+1; v++ {
 				if err := offer(t, now.ID, p, v); err != nil {
 					t.Errorf("version %d: %v", v, err)
