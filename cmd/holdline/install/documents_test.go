@@ -101,7 +101,8 @@ func TestInstallDocuments_EditedFileStays(t *testing.T) {
 	}
 }
 
-// TestInstallDocuments_FailureUndone checks that documents that cannot be written leave nothing behind.
+// TestInstallDocuments_FailureUndone checks that documents that cannot be written leave nothing behind, and that the
+// report names what is undone: the programs stay.
 func TestInstallDocuments_FailureUndone(t *testing.T) {
 	m := newMachine(t)
 	before := m.tree()
@@ -110,7 +111,7 @@ func TestInstallDocuments_FailureUndone(t *testing.T) {
 		{Path: filepath.Join(m.home, "man"), Data: []byte("a file where the next one needs a directory")},
 		{Path: filepath.Join(m.home, "man/a.1"), Data: []byte("page")},
 	}, false)
-	if err == nil || m.tree() != before {
+	if err == nil || m.tree() != before || !strings.Contains(m.out.String(), "undone: write completions and man pages (3 files)") {
 		t.Errorf("InstallDocuments = %v, and the home is\n%s\nit said\n%s", err, m.tree(), &m.out)
 	}
 }

@@ -219,7 +219,7 @@ func (p *plan) carryOut(ctx context.Context) error {
 	return p.next.store(p.o.StateDir)
 }
 
-// undo reverts steps, the last one first, and removes the directories made for them.
+// undo reverts steps, the last one first, reports each, and removes the directories made for them.
 // It does so even if ctx is done, within undoTimeout. If a step cannot be reverted,
 // the manifest still lists what may be left, for uninstall.
 func (p *plan) undo(ctx context.Context, steps []step) error {
@@ -232,12 +232,13 @@ func (p *plan) undo(ctx context.Context, steps []step) error {
 		}
 		if err := s.undo(ctx); err != nil {
 			errs = append(errs, fmt.Errorf("undoing %q: %w", s.what, err))
+			continue
 		}
+		p.o.report("undone: %s", s.what)
 	}
 	if len(errs) > 0 {
 		return errors.Join(errs...)
 	}
-	p.o.report("undone: nothing is changed")
 	if err := p.old.store(p.o.StateDir); err != nil {
 		return err
 	}
