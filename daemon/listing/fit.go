@@ -23,7 +23,7 @@ const (
 	maxDescription = 64 << 10 // bytes
 )
 
-// maxFitNotes bounds the notes that [Fit] makes of one list.
+// maxFitNotes bounds the notes that [Fit] makes of one list, and those on one of its listings.
 const maxFitNotes = 5
 
 // Fit returns the listings of a kind that clients can be shown. It drops those for
@@ -129,9 +129,13 @@ var memberTypes = map[string]map[string]string{
 // lost are the notes on what a listing has lost.
 type lost []string
 
-// add adds a note, unless it is there.
+// add adds a note, unless it is there. Beyond [maxFitNotes] it adds one that says that there are more.
 func (l *lost) add(format string, args ...any) {
-	if note := fmt.Sprintf(format, args...); !slices.Contains(*l, note) {
+	note := fmt.Sprintf(format, args...)
+	if len(*l) >= maxFitNotes {
+		note = "has lost more"
+	}
+	if len(*l) <= maxFitNotes && !slices.Contains(*l, note) {
 		*l = append(*l, note)
 	}
 }

@@ -280,3 +280,18 @@ func TestFitNotesAreBounded(t *testing.T) {
 		t.Errorf("%d are kept, with notes of %d bytes: %.300s", len(kept), len(words), words)
 	}
 }
+
+// TestFitNotesOfOneToolAreBounded checks that a tool whose schema has thousands of properties that are no schemas is
+// shown without them, with a few notes.
+func TestFitNotesOfOneToolAreBounded(t *testing.T) {
+	schema := []byte(`{"type":"object","properties":{"good":{}`)
+	for i := range 5000 {
+		schema = fmt.Appendf(schema, `,"bad%d":%d`, i, i)
+	}
+	kept, notes := Fit(Tools, []json.RawMessage{fmt.Appendf(nil, `{"name":"t","inputSchema":%s}}}`, schema)})
+	words := strings.Join(notes, "\n")
+	if len(kept) != 1 || string(kept[0]) != `{"name":"t","inputSchema":{"type":"object","properties":{"good":{}}}}` ||
+		len(words) > 2<<10 || !strings.Contains(words, "bad0") || !strings.Contains(words, "has lost more") {
+		t.Errorf("%s is kept, with notes of %d bytes: %.900s", kept, len(words), words)
+	}
+}
