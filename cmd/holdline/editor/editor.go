@@ -117,7 +117,10 @@ func (d *Draft) Keep(err error) error {
 	}
 	kept, merr := os.MkdirTemp(filepath.Dir(d.dir), keptPrefix)
 	to := filepath.Join(kept, filepath.Base(d.file))
-	if merr = errors.Join(merr, os.Rename(d.file, to)); merr != nil {
+	if merr == nil { // else it would go to the current directory
+		merr = os.Rename(d.file, to)
+	}
+	if merr != nil {
 		return fmt.Errorf("%w\nwhat you have written cannot be kept: %w", err, merr)
 	}
 	return cmdenv.WithHint(err, "what you have written is in "+to+", secrets included: remove it when you are done")

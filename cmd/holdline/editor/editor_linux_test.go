@@ -122,3 +122,23 @@ func TestGivenUp_TextIsKeptForTheUserAlone(t *testing.T) {
 		t.Errorf("%v, %v", info.Mode(), err)
 	}
 }
+
+// TestNoPlaceForTheText_NothingIsPutElsewhere checks that a text which cannot be kept, since no directory can be made
+// for it, does not replace a file of its name in the current directory, and that the error says so.
+func TestNoPlaceForTheText_NothingIsPutElsewhere(t *testing.T) {
+	here, there := t.TempDir(), t.TempDir()
+	t.Chdir(here)
+	for dir, text := range map[string]string{here: "of another", there: "a secret"} {
+		if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	draft := &Draft{dir: filepath.Join(there, "gone", "draft-1"), file: filepath.Join(there, "config.json")}
+	err := draft.Keep(errors.New("given up"))
+	if err == nil || !strings.Contains(err.Error(), "cannot be kept") || cmdenv.HasHint(err) {
+		t.Errorf("got %v", err)
+	}
+	if text, err := os.ReadFile("config.json"); err != nil || string(text) != "of another" {
+		t.Errorf("the file in the current directory has %q, %v", text, err)
+	}
+}
