@@ -36,6 +36,9 @@ func newUnsaid(secrets []string) *unsaid {
 	u := &unsaid{}
 	for _, secret := range secrets {
 		u.fixed = append(u.fixed, secret)
+		if bare := strings.Trim(secret, `"`); bare != secret { // as a server reads it
+			u.fixed = append(u.fixed, bare)
+		}
 		// A server knows the two parts of "user:password".
 		if pair, err := base64.StdEncoding.DecodeString(secret); err == nil {
 			if _, password, ok := strings.Cut(string(pair), ":"); ok {
@@ -149,10 +152,14 @@ func endOfString(line []byte, begin int) int {
 // appendHidden appends a JSON string without the words.
 func appendHidden(out, text []byte, words []string) []byte {
 	if bytes.IndexByte(text, '\\') < 0 {
+		inner, closed := bytes.CutSuffix(text[1:], []byte{'"'}) // a secret may begin or end with a quote, too
 		for _, word := range words {
-			text = bytes.ReplaceAll(text, []byte(word), []byte(redact.Hidden))
+			inner = bytes.ReplaceAll(inner, []byte(word), []byte(redact.Hidden))
 		}
-		return append(out, text...)
+		if out = append(append(out, '"'), inner...); closed {
+			out = append(out, '"')
+		}
+		return out
 	}
 	var s string
 	if err := json.Unmarshal(text, &s); err != nil {

@@ -244,3 +244,19 @@ func TestMessageWithoutSecrets_ArrivesAsItIs(t *testing.T) {
 		t.Errorf("got %s", got)
 	}
 }
+
+// TestSecretInQuotes_MessageStaysJSON checks that a secret which was configured with quotes around it is hidden with
+// and without them, and that the quotes of JSON stay.
+func TestSecretInQuotes_MessageStaysJSON(t *testing.T) {
+	u := newUnsaid([]string{`"in-quotes-1"`, `behind-one-2"`, `"before-one-3`})
+	for text, want := range map[string]string{
+		`{"a":"in-quotes-1","in-quotes-1":1}`:       `{"a":"***","***":1}`,
+		`{"a":"x behind-one-2","b":"before-one-3"}`: `{"a":"x ***","b":"***"}`,
+		`{"a":"\"in-quotes-1\" x"}`:                 `{"a":"*** x"}`,
+		`{"a":"behind-one-2`:                        `{"a":"***`,
+	} {
+		if got := string(u.line([]byte(text))); got != want {
+			t.Errorf("%s became %s, want %s", text, got, want)
+		}
+	}
+}
