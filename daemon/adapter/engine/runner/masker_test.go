@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -53,4 +54,26 @@ func TestSecretsMasked(t *testing.T) {
 		}
 	}
 	log.Close()
+}
+
+// TestVariableIsANumber_OutcomeStaysJSON checks that an answer is not lost since a number in it, or in what the program
+// counts, has the digits of a variable, and that a secret with quotes around it leaves the quotes of JSON.
+func TestVariableIsANumber_OutcomeStaysJSON(t *testing.T) {
+	r := &run{hide: newMasker([]string{"A=600000", "B=in-words", `C="in-quotes"`}, []string{"A", "B", "C"})}
+	for _, c := range []struct{ text, answer, count string }{
+		{`{"b":1600000.5,"a":["x in-words",7]}`, `{"a":["x ***",7],"b":"1***.5"}`, `{"a":["x ***",7],"b":1600000.5}`},
+		{`{"a":"in-quotes"}`, `{"a":"***"}`, `{"a":"***"}`},
+		{`{"a": "in-words 600000"}`, `{"a": "*** ***"}`, `{"a": "*** ***"}`},
+		{"", "", ""},
+	} {
+		raw := json.RawMessage(c.text)
+		out := engine.Outcome{Structured: raw, ModelUsage: raw, RateLimit: raw}
+		r.maskOutcome(&out)
+		if string(out.Structured) != c.answer || string(out.ModelUsage) != c.count || string(out.RateLimit) != c.count {
+			t.Errorf("%s: %s, %s, %s", c.text, out.Structured, out.ModelUsage, out.RateLimit)
+		}
+		if _, err := json.Marshal(&out); err != nil {
+			t.Errorf("%s: %v", c.text, err)
+		}
+	}
 }

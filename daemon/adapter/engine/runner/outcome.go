@@ -2,7 +2,6 @@ package runner
 
 import (
 	"cmp"
-	"encoding/json"
 	"time"
 
 	"holdline/daemon/adapter/engine"
@@ -55,11 +54,9 @@ func (r *run) outcome(err error) engine.Outcome {
 // environment of its program, or in a file.
 func (r *run) maskOutcome(out *engine.Outcome) {
 	out.Answer = r.hide.Replace(out.Answer)
-	for _, raw := range []*json.RawMessage{&out.Structured, &out.ModelUsage, &out.RateLimit} {
-		if len(*raw) > 0 {
-			*raw = json.RawMessage(r.hide.Replace(string(*raw)))
-		}
-	}
+	out.Structured = r.hide.inJSON(out.Structured, true)
+	// Numbers in these count and say when: they are no secrets.
+	out.ModelUsage, out.RateLimit = r.hide.inJSON(out.ModelUsage, false), r.hide.inJSON(out.RateLimit, false)
 	if out.Fault != nil {
 		out.Fault.Fault.Detail = r.hide.Replace(out.Fault.Fault.Detail)
 	}
