@@ -23,7 +23,7 @@ func (o *Options) checkLaunchers() (found []Finding) {
 		if !s.Enabled || s.Launcher != config.LauncherDirect || s.Transport != config.Stdio {
 			continue
 		}
-		if option := leaf.Unknown(s.Command, s.Args); option != "" {
+		if option, _, _ := strings.Cut(leaf.Unknown(s.Command, s.Args), "="); option != "" { // its value may be a secret
 			found = append(found, withLauncher(name, filepath.Base(s.Command), "its option "+option+" may change what that starts",
 				"if that is as it should be: holdline config set mcpServers."+name+".holdline.launcher keep"))
 		} else if leaf.IsLauncher(s.Command, s.Args) {
