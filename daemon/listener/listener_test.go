@@ -97,7 +97,7 @@ func all(t *testing.T, c net.Conn) string {
 // TestGreeting checks which handler gets a connection, depending on the first line, and
 // which first lines are refused.
 func TestGreeting(t *testing.T) {
-	path := serve(t, listener.Options{Greeting: 200 * time.Millisecond})
+	path := serve(t, listener.Options{Greeting: 3 * time.Second})
 	for _, tc := range []struct {
 		name, send string
 		closeWrite bool

@@ -150,7 +150,7 @@ func TestBrokenRule_IsNoticed(t *testing.T) {
 				Rotation: logintest.Strict, Life: time.Hour,
 				Token: func(n int, _ url.Values) *logintest.Reply {
 					if n == 1 {
-						time.AfterFunc(300*time.Millisecond, func() { close(second) })
+						time.AfterFunc(2*time.Second, func() { close(second) })
 					}
 					return &logintest.Reply{Handle: true, Wait: second}
 				},
@@ -295,7 +295,7 @@ func TestClockSetBack_NobodyWaitsForHours(t *testing.T) {
 		u := logIn(t, logintest.Options{Life: time.Hour})
 		u.change(change)
 		u.srv.Expire()
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		if err := u.call(ctx, u.tokens()); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -187,7 +187,7 @@ func TestBubblewrap(t *testing.T) {
 	env := []string{"PATH=relative:" + dir}
 	check := func(want string) {
 		t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		err := sandbox.Bubblewrap(ctx, env)
 		if got := fmt.Sprint(err); !strings.Contains(got, want) {

@@ -67,7 +67,7 @@ func TestDirLockedByAServer_IsNotWaitedFor(t *testing.T) {
 		}
 		limit := time.Minute
 		if !marked {
-			limit = 700 * time.Millisecond
+			limit = 4 * time.Second
 		}
 		late := errors.New("it takes too long")
 		ctx, cancel := context.WithTimeoutCause(t.Context(), limit, late)

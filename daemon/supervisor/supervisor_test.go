@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 }
 
 // patience is the limit of every wait.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // home has the directories that the daemons of a test use one after another.
 type home struct {
@@ -511,7 +511,7 @@ func TestTerminateGivesRealExit(t *testing.T) {
 	h := newHome(t)
 	w := h.start(h.daemon(), shell("real", `trap 'exit 5' TERM; echo up; while :; do sleep 0.05; done`))
 	follow(t, w, true, lines(1))
-	if exit, err := w.Terminate(t.Context(), 200*time.Millisecond); err != nil || exit.Code == nil || *exit.Code != 5 {
+	if exit, err := w.Terminate(t.Context(), 5*time.Second); err != nil || exit.Code == nil || *exit.Code != 5 {
 		t.Errorf("Terminate = %v, %v, want exit code 5", exit, err)
 	}
 }

@@ -388,7 +388,7 @@ func TestTokenPipe(t *testing.T) {
 		if err == nil {
 			t.Error("it was taken")
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("its writer is waited for")
 	}
 }

@@ -141,7 +141,7 @@ func TestListeningRefused(t *testing.T) {
 		if err := c.Send(t.Context(), hello, func([]byte) error { return nil }); err != nil {
 			t.Error(err)
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		if err := c.Listen(ctx, nil); err != nil || got != want || len(login.refused) > 0 {
 			t.Errorf("Listen: %v, with %q, want %q; the login heard %q", err, got, want, login.refused)
 		}

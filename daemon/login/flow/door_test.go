@@ -20,7 +20,7 @@ import (
 func browser() *http.Client {
 	jar, _ := cookiejar.New(nil) // it never fails
 	return &http.Client{
-		Jar: jar, Timeout: 10 * time.Second,
+		Jar: jar, Timeout: time.Minute,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		Transport:     &http.Transport{DisableKeepAlives: true},
 	}

@@ -97,7 +97,7 @@ func (p *person) words() (said, page string) {
 // run logs in.
 func (p *person) run() (*login.Login, error) {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(p.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(p.t.Context(), time.Minute)
 	defer cancel()
 	l, _, err := Run(ctx, p.Options)
 	return l, err
@@ -576,7 +576,7 @@ func TestNobodyComes(t *testing.T) {
 	p := newPerson(t, logintest.Options{})
 	late := errors.New("nobody logged in")
 	p.Open = func(context.Context, string) error { return nil }
-	ctx, cancel := context.WithTimeoutCause(t.Context(), 300*time.Millisecond, late)
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 3*time.Second, late)
 	defer cancel()
 	if _, _, err := Run(ctx, p.Options); !errors.Is(err, late) {
 		t.Errorf("the login ends with %v", err)

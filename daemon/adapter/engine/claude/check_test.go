@@ -30,7 +30,7 @@ func fake(t *testing.T, kind string, more ...string) *claude.Claude {
 	}
 	return claude.New(claude.Options{
 		Bin: exe, Env: []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()},
-		Extra: append(more, claudetest.FakeEnv+"="+kind, "GORACE=atexit_sleep_ms=0"), Timeout: 20 * time.Second,
+		Extra: append(more, claudetest.FakeEnv+"="+kind, "GORACE=atexit_sleep_ms=0"), Timeout: time.Minute,
 	})
 }
 

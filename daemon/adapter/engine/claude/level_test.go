@@ -26,7 +26,7 @@ func on(t *testing.T, kind string, abi int, bwrap error, env ...string) *claude.
 		t.Fatal(err)
 	}
 	return claude.New(claude.Options{
-		Bin: exe, Env: append([]string{"PATH=/usr/bin:/bin"}, env...), Timeout: 20 * time.Second,
+		Bin: exe, Env: append([]string{"PATH=/usr/bin:/bin"}, env...), Timeout: time.Minute,
 		Extra:    []string{claudetest.FakeEnv + "=" + kind, "GORACE=atexit_sleep_ms=0", "MY_OWN=f"},
 		Landlock: func() int { return abi },
 		Bubblewrap: func(_ context.Context, env []string) error {

@@ -548,11 +548,11 @@ func TestAgentEnds(t *testing.T) {
 	t.Parallel()
 	a := newAgents(t)
 	quick := engine.Ladder{
-		Interrupt: 300 * time.Millisecond, Best: 3 * time.Second, Leave: time.Second, Cancel: 300 * time.Millisecond,
+		Interrupt: 3 * time.Second, Best: 10 * time.Second, Leave: time.Second, Cancel: 3 * time.Second,
 		Grace: 200 * time.Millisecond, CancelGrace: 200 * time.Millisecond, Stall: time.Minute, Introduce: time.Minute,
 	}
 	hangs := acptest.Prompt("x", acptest.Step{Say: "so far"}, acptest.Step{Hang: true})
-	late := map[string]any{"prompt": hangs, "timeout_ms": 4000, "ladder": quick}
+	late := map[string]any{"prompt": hangs, "timeout_ms": 8000, "ladder": quick}
 	out, _ := a.run(engine.Agent{}, late)
 	if out.Fault != nil || !out.Partial || !strings.Contains(out.Answer, "answer to: The time for this task is up.") {
 		t.Errorf("deadline: %+v, %v", out, out.Fault)
@@ -593,7 +593,7 @@ func TestAgentThatSpeaksSomethingElse_SaysWhatItPrinted(t *testing.T) {
 	t.Parallel()
 	a := newAgents(t)
 	impatient := engine.DefaultLadder()
-	impatient.Grace, impatient.Introduce = 200*time.Millisecond, 500*time.Millisecond
+	impatient.Grace, impatient.Introduce = 200*time.Millisecond, 5*time.Second
 	for _, tt := range []struct{ args, want string }{
 		{"mute", "has not answered initialize"},
 		{"mute greets", `It printed: "Welcome! / Type your message."`},

@@ -1,7 +1,6 @@
 package runner_test
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -276,15 +275,14 @@ func saidThen(steps ...claudetest.Step) string {
 // cancelRow is a phase of a run in which a job is cancelled.
 type cancelRow struct {
 	prompt func(heard string) string // for a program that notes what it hears in that file
-	ladder func(l *engine.Ladder, pace time.Duration)
+	ladder func(l *engine.Ladder)
 	ms     int64 // the run's time; 0 for enough
 
-	kind, text string        // of the transcript line to wait for
-	heard      string        // what the program must have heard then; "" for nothing
-	held       bool          // it has exited, and the engine process is held there until it is cancelled
-	saysOther  bool          // the program has not said soFar yet
-	limit      time.Duration // for the end of all on an idle machine; 0 for 3 s
-	leaves     bool          // it leaves a process behind, which the worker ends in production
+	kind, text string // of the transcript line to wait for
+	heard      string // what the program must have heard then; "" for nothing
+	held       bool   // it has exited, and the engine process is held there until it is cancelled
+	saysOther  bool   // the program has not said soFar yet
+	leaves     bool   // it leaves a process behind, which the worker ends in production
 }
 
 // cancelRows are all phases of a run.
@@ -301,27 +299,27 @@ var cancelRows = map[string]cancelRow{
 	"while it heeds nothing": {
 		prompt: func(string) string { return saidThen(claudetest.Step{Do: "deaf"}) }, kind: engine.KindTool,
 	},
-	"interrupting": {prompt: deafThen, ms: 1000, kind: engine.KindLadder, text: "time is up", heard: "interrupt"},
+	"interrupting": {prompt: deafThen, ms: 3000, kind: engine.KindLadder, text: "time is up", heard: "interrupt"},
 	"best": {
-		prompt: func(string) string { return saidThen(claudetest.Step{Do: "stubborn"}) }, ms: 1000,
+		prompt: func(string) string { return saidThen(claudetest.Step{Do: "stubborn"}) }, ms: 3000,
 		kind: engine.KindLadder, text: "best answer",
 	},
 	"closing": {
-		prompt: deafThen, ladder: func(l *engine.Ladder, _ time.Duration) { l.Interrupt, l.Grace = 1, waitLimit },
-		ms: 1000, kind: engine.KindLadder, text: "ending the program", heard: "end",
+		prompt: deafThen, ladder: func(l *engine.Ladder) { l.Interrupt, l.Grace = 1, waitLimit },
+		ms: 3000, kind: engine.KindLadder, text: "ending the program", heard: "end",
 	},
 	"terminating": {
-		// Without the cancellation SIGKILL would come after two seconds.
-		prompt: deafThen, ladder: func(l *engine.Ladder, pace time.Duration) { l.Interrupt, l.Grace = 1, 2*pace },
-		ms: 1000, kind: engine.KindLadder, text: "ending the program", heard: "SIGTERM", limit: 1500 * time.Millisecond,
+		// Without the cancellation SIGKILL would come as long after SIGTERM.
+		prompt: deafThen, ladder: func(l *engine.Ladder) { l.Interrupt, l.Grace = 1, 2*waitLimit/3 },
+		ms: 3000, kind: engine.KindLadder, text: "ending the program", heard: "SIGTERM",
 	},
 	"killing": {
-		prompt: deafThen, ladder: func(l *engine.Ladder, _ time.Duration) { l.Interrupt, l.Grace = 1, 1 },
-		ms: 1000, kind: engine.KindLadder, text: "ending the program", held: true,
+		prompt: deafThen, ladder: func(l *engine.Ladder) { l.Interrupt, l.Grace = 1, 1 },
+		ms: 3000, kind: engine.KindLadder, text: "ending the program", held: true,
 	},
 	"leaving": {
 		prompt: func(string) string { return saidThen(claudetest.Step{Do: "linger"}, claudetest.Say(soFar)) },
-		ladder: func(l *engine.Ladder, _ time.Duration) { l.Leave = waitLimit }, kind: engine.KindTurn,
+		ladder: func(l *engine.Ladder) { l.Leave = waitLimit }, kind: engine.KindTurn,
 	},
 	"drained": {
 		prompt: func(string) string { return saidThen(claudetest.Step{Do: "grandchild"}, claudetest.Say(soFar)) },
@@ -335,7 +333,7 @@ func deafThen(heard string) string {
 }
 
 // TestCancelJob cancels a job in each phase of its run. There is no result line, outcome.json
-// has the text so far, and within 3 s no process of the program is left.
+// has the text so far, and soon no process of the program is left.
 func TestCancelJob(t *testing.T) {
 	t.Parallel()
 	slow := slowness(t)
@@ -384,7 +382,7 @@ func (row cancelRow) cancel(t *testing.T, how string, slow int) {
 	h := newHost(t, true, "claude", id, "HOME="+home, envHeld+"="+held)
 	ladder := patient()
 	if row.ladder != nil {
-		row.ladder(&ladder, time.Duration(slow)*time.Second)
+		row.ladder(&ladder)
 	}
 	args := map[string]any{"prompt": row.prompt(heard), "dir": dir, "ladder": ladder}
 	if row.ms > 0 {
@@ -415,8 +413,8 @@ func (row cancelRow) cancel(t *testing.T, how string, slow int) {
 	if answers := h.wait(); len(answers) != 0 {
 		t.Errorf("a cancelled call was answered: %+v", answers)
 	}
-	if took, limit := time.Since(begin), time.Duration(slow)*cmp.Or(row.limit, 3*time.Second); took > limit {
-		t.Errorf("it took %v, want at most %v", took, limit)
+	if took := time.Since(begin); took > waitLimit/2 { // the steps that are cancelled take longer
+		t.Errorf("it took %v", took)
 	}
 	out := outcomeOf(t, dir)
 	if out.State != engine.Aborted || out.Fault == nil || out.Fault.Fault.Code != fault.Cancelled ||
@@ -628,7 +626,7 @@ echo '{"type":"turn.completed","usage":{"input_tokens":3,"output_tokens":2}}'
 		t.Errorf("outcome %s", jsonrpc.Encode(out))
 	}
 	// The program must have told its session by then, also on a slow machine.
-	timeout := 500 + 5*time.Since(begin).Milliseconds()
+	timeout := 3000 + 10*time.Since(begin).Milliseconds()
 	h.run(2, map[string]any{"prompt": "hang\n", "program": program, "timeout_ms": timeout})
 	if out := h.next("").Result.Outcome; out.State != engine.Failed || out.Why != engine.Deadline ||
 		out.Session != "T" {
