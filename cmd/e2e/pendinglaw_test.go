@@ -244,7 +244,7 @@ func TestServerRemovedOverKill_TaskEnds(t *testing.T) {
 	p := newPlace(t).tasking("shared")
 	d := p.daemon()
 	a := p.taskAgent("--no-autostart", "--identity", "a")
-	working := a.callTask("tools__effect", effectArgs("one", 1000))
+	working := a.callTask("tools__effect", effectArgs("one", 2000))
 	p.untilEffect("begin one")
 	kill9(t, d.Process.Pid)
 	p.configure(map[string]any{})

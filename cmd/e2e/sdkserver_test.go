@@ -67,7 +67,7 @@ func sdkServerMain(args []string) int {
 				return nil, said{in.Word + " " + got.Action + " " + fmt.Sprint(got.Content["word"])}, nil
 			}
 			if in.Word == "late" {
-				time.Sleep(300 * time.Millisecond)
+				time.Sleep(2 * time.Second)
 			}
 			return &mcp.CallToolResult{
 				RequestState: "half way",

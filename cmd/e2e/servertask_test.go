@@ -12,7 +12,8 @@ import (
 	"holdline/protocol/mcp"
 )
 
-// soon is a holdline object with which calls become tasks at once.
+// soon is a holdline object with which calls become tasks at once. One that has to become a task takes two
+// seconds: on a busy machine the daemon may be late.
 func soon(scope string, more ...any) hosting {
 	h := hosting{"scope": scope, "task_after": "50ms"}
 	for i := 0; i+1 < len(more); i += 2 {
@@ -164,7 +165,7 @@ func TestServerTaskEnds(t *testing.T) {
 		"server": func() int { return worker().ChildPID }, "worker": func() int { return worker().PID },
 	} {
 		once := a.callTask("tools__effect", effectArgs(token, 60_000)).TaskID
-		twice := a.callTask("tools__look", effectArgs(token+" twice", 1000)).TaskID
+		twice := a.callTask("tools__look", effectArgs(token+" twice", 2000)).TaskID
 		kill9(t, pid())
 		if got := a.untilTask(t, once); got.failedBy() != "outcome_unknown" {
 			t.Errorf("without its %s the task is %+v", token, got)
@@ -203,7 +204,7 @@ func TestServerTaskKilledTogether(t *testing.T) {
 			daemon := p.daemon()
 			a := p.taskAgent("--no-autostart")
 			once := a.callTask("tools__effect", effectArgs("once", 60_000)).TaskID
-			twice := a.callTask("tools__look", effectArgs("twice", 1000)).TaskID
+			twice := a.callTask("tools__look", effectArgs("twice", 2000)).TaskID
 			pids := []int{daemon.Process.Pid, p.status().Workers[0].PID}
 			for _, i := range order {
 				kill9(t, pids[i])
@@ -318,7 +319,7 @@ func TestDaemonKilledWhileTwoTasksAsk_EachHasItsOwnQuestion(t *testing.T) {
 	for _, token := range []string{"one", "two"} {
 		params := modernly(map[string]any{
 			"name": "tools__ask", "arguments": map[string]any{
-				"token": token, "method": "elicitation/create", "before": 300, "ms": 100,
+				"token": token, "method": "elicitation/create", "before": 2000, "ms": 100,
 			},
 		}, mcp.MetaCapabilities, map[string]any{
 			"elicitation": map[string]any{}, "extensions": map[string]any{mcp.Tasks: map[string]any{}},
@@ -366,7 +367,7 @@ func TestTaskCancelledRightBehindAKill_ServerHearsOfIt(t *testing.T) {
 	a := p.taskAgent("--no-autostart")
 	id := a.toBeTask(a.begin("tools/call", modernly(map[string]any{
 		"name":      "tools__ask",
-		"arguments": map[string]any{"token": "t", "method": "elicitation/create", "before": 300, "ms": 100},
+		"arguments": map[string]any{"token": "t", "method": "elicitation/create", "before": 2000, "ms": 100},
 	}, mcp.MetaCapabilities, map[string]any{
 		"elicitation": map[string]any{}, "extensions": map[string]any{mcp.Tasks: map[string]any{}},
 	}))).TaskID
@@ -416,7 +417,7 @@ func TestServerTaskAsks(t *testing.T) {
 		args      map[string]any
 	}{
 		{"sdk__inquire", "0/word", map[string]any{"word": "late"}},
-		{"tools__ask", "", map[string]any{"token": "t", "method": "elicitation/create", "before": 300, "ms": 300}},
+		{"tools__ask", "", map[string]any{"token": "t", "method": "elicitation/create", "before": 2000, "ms": 300}},
 	} {
 		id := a.toBeTask(a.begin("tools/call", caps(map[string]any{"name": c.tool, "arguments": maps.Clone(c.args)}))).TaskID
 		var got task
@@ -467,7 +468,7 @@ func TestTaskAnswerOnDisk_ServerHasItOnce(t *testing.T) {
 	p.daemon()
 	a := p.taskAgent("--no-autostart")
 	id := a.toBeTask(a.begin("tools/call", modernly(map[string]any{
-		"name": "tools__ask", "arguments": map[string]any{"token": "t", "method": "elicitation/create", "before": 300, "ms": 300},
+		"name": "tools__ask", "arguments": map[string]any{"token": "t", "method": "elicitation/create", "before": 2000, "ms": 300},
 	}, mcp.MetaCapabilities, map[string]any{
 		"elicitation": map[string]any{}, "extensions": map[string]any{mcp.Tasks: map[string]any{}},
 	}))).TaskID
