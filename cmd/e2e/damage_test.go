@@ -154,7 +154,7 @@ func damagePlace(t *testing.T) (*place, *agent) {
 
 // TestDamage damages each file that processes open, in each way, while no daemon runs and the agent
 // has calls in flight; the worker of the file lives, or dies, too. Each pending call gets one answer
-// within ten seconds, that of a server which is not concerned its own; what may not run twice does
+// soon, that of a server which is not concerned its own; what may not run twice does
 // not, and what may is made; new calls work, and nothing runs on at the end. Without HOLDLINE_LONG
 // it takes a share of the cells, another one each time.
 func TestDamage(t *testing.T) {
