@@ -14,6 +14,34 @@ import (
 // stateRoot returns the state directory of the place.
 func (p *place) stateRoot() string { return filepath.Join(p.dir, "home/.local/state/holdline") }
 
+// TestStartStallsBeforeItIsNamed_LeavesToTheNextOne kills a daemon, and stalls the next start when that has the lock and
+// has not written its name there: a third one takes the lock, and serves. The stalled start leaves to it and does not
+// stop it.
+func TestStartStallsBeforeItIsNamed_LeavesToTheNextOne(t *testing.T) {
+	t.Parallel()
+	const point = "start.locked"
+	p := newPlace(t).login().faults()
+	kill9(t, p.daemon().Process.Pid)
+	p.dieAs(point, death{held: true})
+	stalled := p.command("daemon")
+	var errs bytes.Buffer
+	stalled.Stderr = &errs
+	if err := stalled.Start(); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "the stalled start", func() bool { return p.died(point) })
+	next := p.daemon()
+	a := p.agent("--no-autostart").shake()
+	p.letGo(point)
+	if err := stalled.Wait(); err != nil || !strings.Contains(errs.String(), fmt.Sprintf("pid %d", next.Process.Pid)) {
+		t.Errorf("the stalled start: %v\n%s", err, &errs)
+	}
+	a.rest()
+	if now := p.status().Daemon.PID; now != next.Process.Pid || strings.Contains(errs.String(), "to stop") {
+		t.Errorf("the daemon is %d, want %d; the stalled start said\n%s", now, next.Process.Pid, &errs)
+	}
+}
+
 // TestSoleDaemon checks that a second daemon, at another socket, does not start in the
 // state directory of the first, however it is started, and ends none of its workers. With a
 // state directory of its own it starts.

@@ -46,7 +46,8 @@ func (p *place) shellServer(scope string) (a *agent, worker, daemon int) {
 // that is no worker's is left alone.
 func TestWorkerKilled_ProcessThatIsHardToFindIsGone(t *testing.T) {
 	t.Parallel()
-	bystander := exec.CommandContext(context.WithoutCancel(t.Context()), "sleep", "600")
+	// The cases may wait for long until others of the package have run.
+	bystander := exec.CommandContext(context.WithoutCancel(t.Context()), "sleep", "infinity")
 	bystander.Env = []string{}
 	if err := bystander.Start(); err != nil {
 		t.Fatal(err)

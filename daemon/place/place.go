@@ -156,24 +156,11 @@ func (p *Place) inherit(h *rollout.Handover) (*net.UnixListener, error) {
 // takePlace takes what the package comment lists, in that order. ln is a socket that was handed
 // over, or nil.
 func (p *Place) takePlace(ctx context.Context, o Options, ln *net.UnixListener) error {
-	if p.lock == nil {
-		if err := p.takeLock(ctx, o); err != nil {
-			return err
-		}
+	err := p.takeLocks(ctx, o)
+	for errors.Is(err, errLockLost) {
+		err = p.takeLocks(ctx, o) // it waits for the lock's holder, for as long as that may take
 	}
-	faultpoint.At("start.locked")
-	if err := p.dir.Hold(); err != nil { // another program has locked the directory, which keeps cleaners off, too
-		o.Log.WarnContext(ctx, "the runtime directory is not held", "by", statedir.WhoHolds(p.dir.Path()), "err", err)
-	}
-	statedir.Sweep(p.dir.Path(), true)
-	_ = os.Remove(p.File(probeFile))
-	if err := p.retryInRoom(ctx, o, func() error { return p.lock.Write(o.PID, process.Self().Start) }); err != nil {
-		return err
-	}
-	if err := p.checkHome(o); err != nil {
-		return err
-	}
-	if err := p.takeState(ctx, o); err != nil {
+	if err != nil {
 		return err
 	}
 	if err := p.takeHome(ctx, o); err != nil {
@@ -197,7 +184,6 @@ func (p *Place) takePlace(ctx context.Context, o Options, ln *net.UnixListener) 
 	if err := socket.LiftStop(p.dir.Path()); err != nil {
 		p.complain(fmt.Errorf("%w, so agents will not start the next daemon", err))
 	}
-	var err error
 	if ln != nil {
 		p.listener, err = socket.Adopt(ln, !p.managed)
 	} else {
@@ -208,6 +194,54 @@ func (p *Place) takePlace(ctx context.Context, o Options, ln *net.UnixListener) 
 	}
 	faultpoint.At("start.listening")
 	return err
+}
+
+// errLockLost says that another start has replaced the file of the lock: it has taken this one for a holder that does
+// not count, since the name in the file was still that of a daemon that has ended. The lock is not held any more.
+var errLockLost = errors.New("another daemon has taken the lock")
+
+// takeLocks takes the lock of the runtime directory, unless that was handed over, and then that of the state
+// directory.
+func (p *Place) takeLocks(ctx context.Context, o Options) error {
+	if p.lock == nil {
+		if err := p.takeLock(ctx, o); err != nil {
+			return err
+		}
+	}
+	faultpoint.At("start.locked")
+	// The name comes first: until it is there, another start may take this one for a holder that does not count.
+	name := func() error { return p.lock.Write(o.PID, process.Self().Start) }
+	err := name()
+	if isFull(err) {
+		_ = os.Remove(p.File(probeFile))
+		statedir.Sweep(p.dir.Path(), true)
+		err = p.retryInRoom(ctx, o, name)
+	}
+	if err != nil {
+		return err
+	}
+	if err := p.checkLock(); err != nil {
+		return err
+	}
+	if err := p.dir.Hold(); err != nil { // another program has locked the directory, which keeps cleaners off, too
+		o.Log.WarnContext(ctx, "the runtime directory is not held", "by", statedir.WhoHolds(p.dir.Path()), "err", err)
+	}
+	statedir.Sweep(p.dir.Path(), true)
+	_ = os.Remove(p.File(probeFile))
+	if err := p.checkHome(o); err != nil {
+		return err
+	}
+	return p.takeState(ctx, o)
+}
+
+// checkLock gives up the lock of the runtime directory, and returns errLockLost, if that is another's by now.
+func (p *Place) checkLock() error {
+	if p.OwnsLock() {
+		return nil
+	}
+	_ = p.lock.Unlock()
+	p.lock = nil
+	return errLockLost
 }
 
 // retryInRoom calls write, which writes to the runtime directory. If the file

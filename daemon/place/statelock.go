@@ -102,6 +102,9 @@ func (p *Place) takeState(ctx context.Context, o Options) error {
 		if !errors.Is(err, statedir.ErrLocked) {
 			return err
 		}
+		if err := p.checkLock(); err != nil { // most likely the holder has taken it
+			return err
+		}
 		holder, start, at, err := statedir.HolderOf(StateLock(o.StateDir))
 		switch {
 		case err != nil: // the holder has not written its name yet
