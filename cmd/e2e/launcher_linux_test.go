@@ -366,6 +366,16 @@ func TestOldRecord_LauncherLooksAgain_OfflineItIsNotNeeded(t *testing.T) {
 	if x := a.wait(a.effect("offline", 0)); x.text() != "offline" {
 		t.Errorf("a call: %s", x.raw)
 	}
+	// The user wants a newer version, which cannot be had.
+	if out, errs, code := l.run("", "servers", "restart", "tools", "--refresh"); code == 0 {
+		t.Errorf("restart --refresh offline: %s%s", out, errs)
+	}
+	if x := a.wait(a.effect("refreshed", 0)); x.text() != "refreshed" {
+		t.Errorf("a call after a restart --refresh: %s", x.raw)
+	}
+	if pid := l.untilReady("tools"); !l.isDirect(pid) {
+		t.Errorf("after a restart --refresh: %q", process.Args(pid))
+	}
 	a.rest()
 }
 

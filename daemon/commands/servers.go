@@ -74,14 +74,23 @@ func (d *Daemon) checkHosted(name string) error {
 	return nil
 }
 
-// restartServer restarts a server; to refresh it, by its launcher.
+// restartServer restarts a server; to refresh it, by its launcher. If that cannot start the server, as without a
+// network, the next start is by what was known before.
 func (d *Daemon) restartServer(ctx context.Context, p control.ServerParams, _ Progress) (any, error) {
-	if p.Refresh {
-		if err := d.Leaves.Forget(p.Name); err != nil {
-			return nil, err
+	if !p.Refresh {
+		return d.doServer(ctx, p, d.Servers.Restart)
+	}
+	var answer any
+	remember, err := d.Leaves.Forget(p.Name)
+	if err == nil {
+		answer, err = d.doServer(ctx, p, d.Servers.Restart)
+	}
+	if err != nil {
+		if err := remember(); err != nil {
+			d.Log.WarnContext(ctx, "how a server was started before is forgotten", "server", p.Name, "err", err)
 		}
 	}
-	return d.doServer(ctx, p, d.Servers.Restart)
+	return answer, err
 }
 
 // reloadServer reads the configuration, and restarts one server with its present entry. It

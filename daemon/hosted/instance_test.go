@@ -377,3 +377,62 @@ func TestSessionComesWhileProcessWaits_NothingEnds(t *testing.T) {
 		m.hub.WG.Wait()
 	})
 }
+
+// TestKeepAliveIsEditedWhileProcessWaits_NewTimeCounts checks that a process waits for a session as long as the
+// configuration says by now.
+func TestKeepAliveIsEditedWhileProcessWaits_NewTimeCounts(t *testing.T) {
+	for _, now := range []time.Duration{5 * time.Minute, 20 * time.Minute} {
+		synctest.Test(t, func(t *testing.T) {
+			m, all := idles(t, t.TempDir(), 1) // a second has passed since
+			time.Sleep(3 * time.Minute)
+			m.Configure([]entry.Server{{Name: "s", Scope: entry.Project, MaxConcurrent: 1, KeepAlive: now}})
+			time.Sleep(now - 4*time.Minute)
+			synctest.Wait()
+			if got := draining(all); len(got) != 0 {
+				t.Errorf("%v: before the time is over %v end", now, got)
+			}
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			if got := draining(all); len(got) != 1 {
+				t.Errorf("%v: after the time %v end", now, got)
+			}
+			m.hub.End()
+			m.hub.WG.Wait()
+		})
+	}
+}
+
+// TestLastSessionLeavesWhileSuccessorStarts_ItWaitsNoLonger checks that the process of an edited entry does not live on
+// without a session if the last one has left before it was up.
+func TestLastSessionLeavesWhileSuccessorStarts_ItWaitsNoLonger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, _ := idles(t, t.TempDir(), 0)
+		old := m.servers["s"]
+		next := m.newServer(&entry.Server{
+			Name: "s", Scope: entry.Project, Key: "edited", MaxConcurrent: 1, KeepAlive: 10 * time.Minute,
+		})
+		c := tool.Caller{Project: "p", Root: t.TempDir()}
+		m.hub.Mu.Lock()
+		trial := next.newInstance(next.instanceKey(&c), c.Project, c.Root, stage.OnTrial)
+		old.succession = &succession{next: next, done: make(chan struct{})}
+		u := m.hub.NewProcess(trial, t.TempDir(), "s", process.Owner{})
+		trial.runLocked(u)
+		u.ChangeLocked(stage.Ready)
+		m.hub.Mu.Unlock()
+		if err := m.succeed(old, trial, nil); err != nil || m.servers["s"] != next {
+			t.Fatalf("the server is not replaced: %v", err)
+		}
+		time.Sleep(9 * time.Minute)
+		synctest.Wait()
+		if state, _ := u.Status(); state != stage.Serving {
+			t.Errorf("after nine minutes it is %v", state)
+		}
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		if state, _ := u.Status(); state != stage.Draining {
+			t.Errorf("after eleven minutes without a session it is %v", state)
+		}
+		m.hub.End()
+		m.hub.WG.Wait()
+	})
+}

@@ -356,8 +356,7 @@ func (m *Manager) idleLocked() {
 		}
 		idle := &idling{time.Now(), make(chan struct{})}
 		inst.idle = idle
-		wait := inst.srv.Entry().KeepAlive
-		m.hub.WG.Go(func() { m.endIdle(inst, idle, wait) })
+		m.hub.WG.Go(func() { m.endIdle(inst, idle) })
 	}
 	m.boundIdleLocked()
 }
@@ -385,10 +384,15 @@ const (
 	rootPause     = 30 * time.Second // between two looks whether the project was removed
 )
 
-// endIdle waits until the idle time of an instance is over, and drains its process unless a session shares it.
-func (m *Manager) endIdle(inst *instance, idle *idling, wait time.Duration) {
+// endIdle waits until the idle time of an instance is over, and drains its process unless a session shares it. The
+// configuration may change that time meanwhile.
+func (m *Manager) endIdle(inst *instance, idle *idling) {
 	gone := inst.rootIsGone()
-	for rest := wait; rest > 0 && !gone && !waiting.IsClosed(idle.over); rest -= rootPause {
+	for !gone && !waiting.IsClosed(idle.over) {
+		rest := inst.srv.Entry().KeepAlive - time.Since(idle.since)
+		if rest <= 0 {
+			break
+		}
 		if m.hub.Pause(min(rest, rootPause), idle.over) != nil {
 			return
 		}
@@ -397,7 +401,7 @@ func (m *Manager) endIdle(inst *instance, idle *idling, wait time.Duration) {
 	m.hub.Mu.Lock()
 	defer m.hub.Mu.Unlock()
 	for inst.idle == idle && inst.up != nil && inst.up.HasDetachedLocked() {
-		again, over := max(wait, detachedPause), idle.over
+		again, over := max(inst.srv.Entry().KeepAlive, detachedPause), idle.over
 		if gone || waiting.IsClosed(over) {
 			again, over = detachedPause, nil
 		}

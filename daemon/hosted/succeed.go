@@ -106,6 +106,7 @@ func (m *Manager) succeed(old *server, trial *instance, err error) error {
 	for _, c := range m.hub.Clients {
 		m.eagerLocked(c.Caller())
 	}
+	m.idleLocked() // the last session may have left during the start
 	m.hub.ReconcileLocked()
 	m.hub.Mu.Unlock()
 	m.hub.Log.Info("server replaced by what its entry says now", "server", next.spec.Name)

@@ -422,6 +422,43 @@ func TestLeafIsRefused_UntilItIsAnother(t *testing.T) {
 	}
 }
 
+// TestServerIsForgotten_RememberedIsWhatNothingElseReplaces checks that a server that is forgotten is started as its entry
+// says, and that what was known can be put back unless its launcher has found something by then.
+func TestServerIsForgotten_RememberedIsWhatNothingElseReplaces(t *testing.T) {
+	w := newWorld(t)
+	if _, why := w.observe(); why != "" {
+		t.Fatal(why)
+	}
+	before := w.record()
+	forget := func() (remember func() error) {
+		remember, err := w.store.Forget("s")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, ok := w.direct(); ok {
+			t.Error("a forgotten server is started directly")
+		}
+		return remember
+	}
+	if err := forget()(); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := w.direct(); !ok || !w.record().At.Equal(before.At) {
+		t.Errorf("directly: %v; before\n%+v\nafter\n%+v", ok, before, w.record())
+	}
+	remember := forget()
+	if _, why := w.observe(); why != "" {
+		t.Fatal(why)
+	}
+	found := w.record()
+	if err := remember(); err != nil {
+		t.Fatal(err)
+	}
+	if r := w.record(); r.Sum != found.Sum || r.At.Equal(before.At) {
+		t.Errorf("what was found by now\n%+v\nis replaced by\n%+v", found, r)
+	}
+}
+
 // TestProcessEndsWhileItIsRecorded_RecordOfAnotherHolds checks that a process which ends while it is looked at says nothing
 // of its server, nor one whose leaf has ended.
 func TestProcessEndsWhileItIsRecorded_RecordOfAnotherHolds(t *testing.T) {

@@ -200,19 +200,33 @@ func (s *Store) Known(servers ...string) map[string][]Known {
 	return all
 }
 
-// Forget removes all records of a server: its launcher looks again.
-func (s *Store) Forget(server string) error {
+// Forget removes all records of a server: its launcher looks again. remember puts back those of which there is no
+// other one by then.
+func (s *Store) Forget(server string) (remember func() error, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	var gone []*record
+	remember = func() error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		var errs []error
+		for _, r := range gone {
+			if s.read(r.Key) == nil {
+				errs = append(errs, s.write(r))
+			}
+		}
+		return errors.Join(errs...)
+	}
 	for _, r := range s.all() {
 		if r.Server != server {
 			continue
 		}
 		if err := os.Remove(s.path(r.Key)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("record of a launch: %w", err)
+			return remember, fmt.Errorf("record of a launch: %w", err)
 		}
+		gone = append(gone, r)
 	}
-	return nil
+	return remember, nil
 }
 
 // all returns the records that are not damaged, the latest first.
