@@ -12,6 +12,7 @@ import (
 	"sync"
 	"syscall"
 
+	"holdline/daemon/dialect"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
 )
@@ -323,8 +324,9 @@ func (w *world) stray() func() {
 	if len(u.ended) > 0 && w.rng.IntN(2) == 0 {
 		id = u.ended[w.rng.IntN(len(u.ended))].id // answer it a second time
 	}
-	if n := decimal(id); n > u.most ||
-		slices.ContainsFunc(u.calls, func(s *seen) bool { return s.id == id || s.token == id }) {
+	// A server may answer request 7 under "7" or 7.0.
+	if n := dialect.Number([]byte(id)); n > u.most ||
+		slices.ContainsFunc(u.calls, func(s *seen) bool { return decimal(s.id) == n && n > 0 || s.id == id || s.token == id }) {
 		return nil // a client may have this id
 	}
 	lines := []string{
