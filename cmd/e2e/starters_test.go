@@ -79,8 +79,9 @@ func TestManySessionsAfterKill(t *testing.T) {
 			a.wait(ids[i])
 		}
 		waitFor(t, "the login shell was asked", func() bool { return shells() > asked })
-		// A start that takes longer than a second, on a busy machine, is taken for one that hangs.
-		most := 2 + int(time.Since(begin)/time.Second)
+		// A start that takes longer than a second, on a busy machine, is taken for one that hangs; and one of the
+		// kill before may come to be counted only now.
+		most := 4 + int(time.Since(begin)/time.Second)
 		if n := daemons() - before; n > most {
 			t.Errorf("%d daemons after a kill, want at most %d", n, most)
 		}
