@@ -40,8 +40,9 @@ The line about savings compares what runs now with an estimate of what would run
 connected agent had started the local servers that it uses, with as many processes as
 run on average now, and with their launchers (such as npx), which Holdline leaves out.
 Of the servers only the private memory counts, since the pages of programs would be
-shared in any case. The memory of the daemon, the proxies and the workers is subtracted. Memory is the proportional set size (PSS), on macOS the resident set size.
-Consults are left out. If nothing is saved, there is no such line.
+shared in any case. The memory of the daemon, the proxies and the workers is subtracted.
+Memory is the proportional set size (PSS), on macOS the resident set size. Consults are
+left out. If nothing is saved, there is no such line.
 
 With --json, one object with the keys daemon (pid, version, epoch, uptime_ms,
 socket, started_by, rollout, refusal, config, config_refused, config_copy, not_ready, degraded,

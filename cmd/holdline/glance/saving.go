@@ -22,9 +22,8 @@ type Saving struct {
 // connected would have processes of its own for each local server that it uses and that runs
 // now, as many and as large as those that run are on average, and their launchers, as these were when
 // they ran last. Of the servers' memory only the private part counts, since pages of programs would be
-// shared in any case. All that Holdline itself
-// takes counts against it: daemon, proxies, and a worker for each process of a server. Consults
-// are left out. ok is false if the memory was not measured.
+// shared in any case. All that Holdline itself takes counts against it: daemon, proxies, and a worker
+// for each process of a server. Consults are left out. ok is false if the memory was not measured.
 func Estimate(s *control.StatusAnswer) (v Saving, ok bool) {
 	agentOf := map[string]int{} // by session
 	for i, a := range Agents(s.Sessions) {
