@@ -3,6 +3,7 @@ package e2e
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -25,7 +26,7 @@ func shellServerMain(stdin io.Reader, stdout io.Writer) int {
 			Method string
 			Params struct {
 				Name      string
-				Arguments struct{ Command, Dir, Mine, How, At string }
+				Arguments struct{ Command, Within, Dir, Mine, How, At string }
 			}
 		}
 		if json.Unmarshal(lines.Bytes(), &m) != nil || m.ID == nil {
@@ -49,7 +50,7 @@ func shellServerMain(stdin io.Reader, stdout io.Writer) int {
 			var text string
 			switch m.Params.Name {
 			case "run":
-				cmd := exec.Command("timeout", "-k", "1", "3", "bash", "-c", args.Command)
+				cmd := exec.Command("timeout", "-k", "1", cmp.Or(args.Within, "3"), "bash", "-c", args.Command)
 				cmd.WaitDelay = time.Second // what it leaves in the background keeps the pipe open
 				out, err := cmd.CombinedOutput()
 				text = fmt.Sprintf("%.4000s%v", strings.ToValidUTF8(string(out), ""), err)
