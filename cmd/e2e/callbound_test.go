@@ -52,7 +52,7 @@ func (p *place) deadly(each time.Duration, most int) (stop func() int) {
 const (
 	shortLife = 6 * time.Second
 	callTime  = 10 * time.Second
-	mostLives = 6
+	mostLives = 20
 )
 
 // TestHangingCallEndsOverDaemons checks that the time of a call that hangs is counted over
@@ -112,6 +112,7 @@ func TestWaitingCallEndsOverDaemons(t *testing.T) {
 				}
 			}
 			if name == "for its first list" {
+				p.firstList("8s")
 				fall()
 			}
 			a := p.agent().shake()

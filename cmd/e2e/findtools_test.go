@@ -86,6 +86,9 @@ func TestFindTools(t *testing.T) {
 		"gone":      map[string]any{"command": filepath.Join(p.dir, "gone"), "holdline": hosting{"scope": "shared"}},
 	}, "identities", searcher("deny", []string{"secret__*", "*__words", "other__big"})).daemon()
 	a := p.agent("--identity", "s").shake()
+	for _, name := range []string{"tools", "other", "secret"} {
+		p.untilReady(name)
+	}
 
 	f := a.find(map[string]any{"query": "does an effect"})
 	if len(f.Tools) != 8 || f.Servers != 4 || f.Searched != 2*len(toolServerTools())-4 || f.Matches != f.Searched {
@@ -213,6 +216,7 @@ func TestExposeSearch(t *testing.T) {
 	}
 	a.send(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
 	all := tool.OwnNames()
+	p.untilReady("tools")
 	if own, hosted := listed(a); !slices.Equal(own, all) || len(hosted) != 0 {
 		t.Errorf("with search: %v, %v", own, hosted)
 	}
@@ -464,11 +468,12 @@ func TestFindToolsWaits(t *testing.T) {
 	if os.Getenv("HOLDLINE_LONG") == "" {
 		t.Skip("HOLDLINE_LONG=1 is not set: it takes eight seconds")
 	}
-	p := newPlace(t)
+	p := newPlace(t).firstList("8s")
 	mute := map[string]any{"command": "sleep", "args": []string{"600"}, "holdline": hosting{"scope": "shared"}}
 	p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": "shared"}), "mute": mute, "dumb": mute},
 		"identities", searcher()).daemon()
 	a := p.agent("--identity", "s").shake()
+	p.untilReady("tools")
 	begin := time.Now()
 	f := a.find(map[string]any{"query": "effect", "limit": 1})
 	if !slices.Equal(f.names(), []string{"tools__effect"}) || len(f.Errors) != 2 ||

@@ -59,6 +59,14 @@ func (p *place) windows(by int) *place {
 	return p
 }
 
+// firstList sets how long calls and searches wait for a server that has never listed its tools. Without it they
+// wait as long as tests do.
+func (p *place) firstList(wait string) *place {
+	p.env = append(p.env, "HOLDLINE_TEST_FIRST_LIST="+wait)
+	p.testVariable("HOLDLINE_TEST_FIRST_LIST=" + wait)
+	return p
+}
+
 // newPlace makes a home in a temporary directory. At the end of the test nothing of it may
 // run.
 func newPlace(tb testing.TB) *place {

@@ -16,6 +16,7 @@ import (
 	"holdline/cmd/holdline/top"
 	"holdline/daemon/adapter/engine/acp/acptest"
 	"holdline/daemon/adapter/engine/claude/claudetest"
+	"holdline/daemon/hosted/catalog"
 	"holdline/daemon/hosted/upstream"
 	machines "holdline/daemon/supervisor/far"
 	"holdline/protocol"
@@ -43,6 +44,11 @@ func TestMain(m *testing.M) {
 	}
 	if stall, err := time.ParseDuration(os.Getenv("HOLDLINE_TEST_STALL")); err == nil {
 		protocol.StallWindow = stall
+	}
+	// A server that starts late on a busy machine must not fail a call. Tests of that time set it.
+	firstList := cmp.Or(os.Getenv("HOLDLINE_TEST_FIRST_LIST"), waitLimit.String())
+	if wait, err := time.ParseDuration(firstList); err == nil {
+		catalog.FirstList = wait
 	}
 	if most, err := strconv.ParseInt(os.Getenv("HOLDLINE_TEST_SPOOL"), 10, 64); err == nil {
 		upstream.MaxSpooled = most

@@ -95,7 +95,8 @@ func (d *Catalog) visible(ctx context.Context, c *tool.Caller) []Server {
 
 // FirstList is how long a call or a search waits for servers that have never listed their
 // tools. It is less than the 10 s after which clients give up a server that is slow to start.
-const FirstList = 8 * time.Second
+// It is a variable for tests.
+var FirstList = 8 * time.Second
 
 // listWait is how long a list of tools waits for such servers; the tools of slower ones
 // appear by a change of the list. It is less than the 5 s after which `claude mcp list`
