@@ -29,6 +29,7 @@ func TestChangedToolBlocked(t *testing.T) {
 		t.Helper()
 		return strings.Contains(a.ask("tools/list", map[string]any{}).raw, `"tools__effect"`)
 	}
+	p.untilReady("tools")
 	if !listed() {
 		t.Fatal("the tool is not listed at first")
 	}

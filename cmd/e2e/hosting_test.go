@@ -850,9 +850,9 @@ func TestServerLazy(t *testing.T) {
 	if s := p.server("tools"); s.State != "idle" || s.RefCount != 0 || len(p.status().Workers) != 0 {
 		t.Errorf("a session has come: %+v", s)
 	}
-	if x := a.ask("tools/list", map[string]any{}); !strings.Contains(x.raw, `"tools__effect"`) {
-		t.Errorf("tools/list: %s", x.raw)
-	}
+	waitFor(t, "the list of the lazy server, which the list starts", func() bool {
+		return strings.Contains(a.ask("tools/list", map[string]any{}).raw, `"tools__effect"`)
+	})
 	a.rest()
 	p.until("nothing runs", func(s control.StatusAnswer) bool { return len(s.Workers) == 0 })
 	kill9(t, d.Process.Pid)

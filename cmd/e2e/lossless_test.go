@@ -113,6 +113,7 @@ func TestServerPages(t *testing.T) {
 	p := newPlace(t)
 	p.configure(map[string]any{"odd": p.oddEntry(hosting{"scope": "shared"}, "-pages")}).daemon()
 	a := p.agent().shake()
+	p.untilReady("odd")
 	x := a.ask("tools/list", map[string]any{})
 	if !strings.Contains(x.raw, `"odd__t64"`) || strings.Contains(x.raw, `"odd__t65"`) ||
 		p.effectsOf("tools/list") != 64 {
@@ -135,6 +136,8 @@ func TestServerClash(t *testing.T) {
 		"b": p.oddEntry(hosting{"scope": "shared"}, "-name", "B"),
 	}).daemon()
 	x := p.agent().shake()
+	p.untilReady("a")
+	p.untilReady("b")
 	if l := x.ask("resources/list", map[string]any{}); strings.Count(l.raw, `"uri":"mem://one"`) != 1 {
 		t.Errorf("resources/list: %s", l.raw)
 	}
@@ -151,8 +154,12 @@ func TestServerClash(t *testing.T) {
 		}
 	}
 	var list []listedServer
-	decode(t, p.must("servers", "list", "--json"), &list)
-	if len(list) != 2 || len(list[0].Live.Notes) != 0 || len(list[1].Live.Notes) != 1 {
+	waitFor(t, "the note of the server that comes second", func() bool {
+		list = nil
+		decode(t, p.must("servers", "list", "--json"), &list)
+		return len(list) == 2 && len(list[1].Live.Notes) > 0
+	})
+	if len(list[0].Live.Notes) != 0 || len(list[1].Live.Notes) != 1 {
 		t.Fatalf("servers list --json: %+v", list)
 	}
 	if out := p.must("servers", "list"); !strings.Contains(out, "get 1 resource of server a: mem://one") ||

@@ -99,6 +99,7 @@ func TestServerShared(t *testing.T) {
 	p := newPlace(t).serve("project")
 	p.daemon()
 	a, b := p.agent("--identity", "a").shake(), p.agent("--identity", "b").shake()
+	p.untilReady("tools")
 	if x := a.ask("tools/list", map[string]any{}); !strings.Contains(x.raw, `"tools__effect"`) ||
 		!strings.Contains(x.raw, `"consult"`) {
 		t.Fatalf("tools/list: %s", x.raw)

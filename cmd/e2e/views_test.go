@@ -29,6 +29,7 @@ func TestViews(t *testing.T) {
 	p.configure(servers, "views", views)
 	reads, all := p.agent("--view", "reads").shake(), p.agent("--view", "all").shake()
 	daemon, server := p.pid(0), p.untilReady("tools")
+	p.untilReady("other")
 	list := func(a *agent) (names []string) {
 		for _, one := range a.ask("tools/list", map[string]any{}).Result.Tools {
 			names = append(names, one.Name)
@@ -82,6 +83,7 @@ func TestViews(t *testing.T) {
 	kill9(t, daemon)
 	p.pid(daemon)
 	p.untilReady("tools")
+	p.untilReady("other")
 	check("with the next daemon")
 
 	reads.toldChanged()
