@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io/fs"
 	"math"
@@ -25,7 +26,7 @@ func (p *place) setClock(t *testing.T, forward time.Duration) {
 	t.Helper()
 	// A number that can only be a wall clock time in milliseconds.
 	wallMS := regexp.MustCompile(`\b1[6-9]\d{11}\b`)
-	shift := func(path string, e fs.DirEntry, err error) error {
+	shiftFile := func(path string, e fs.DirEntry, err error) error {
 		if err != nil || !e.Type().IsRegular() {
 			return err
 		}
@@ -48,6 +49,12 @@ func (p *place) setClock(t *testing.T, forward time.Duration) {
 		}
 		at := info.ModTime().Add(-forward)
 		return os.Chtimes(path, at, at)
+	}
+	shift := func(path string, e fs.DirEntry, err error) error {
+		if err := shiftFile(path, e, err); !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return nil // a worker has removed it meanwhile
 	}
 	for _, dir := range []string{p.stateRoot(), filepath.Join(p.dir, "run")} {
 		if err := filepath.WalkDir(dir, shift); err != nil {
@@ -89,12 +96,16 @@ func TestClockSetDuringCall(t *testing.T) {
 			d := p.daemon()
 			a := p.agent("--no-autostart").shake()
 			p.untilReady("tools")
-			call, consult := a.effect("x", 5000), a.call("consult", p.slow(5))
+			slow, open := p.slowUntil(t) // while the files are changed, neither may end
+			call := a.call("tools__effect", map[string]any{"token": "x", "until": p.latch("x")})
+			consult := a.call("consult", slow)
 			p.untilEffect("begin x")
 			p.untilSteps(1)
 			kill9(t, d.Process.Pid)
 			p.setClock(t, by)
 			p.daemon()
+			p.letThrough("x")
+			open()
 			for id, x := range a.waitAll(call, consult) {
 				if x.Error != nil || x.Result.IsError ||
 					id == consult && !strings.HasPrefix(x.text(), "the one answer") {

@@ -234,7 +234,7 @@ func aTask(t *testing.T) *damageWorld {
 		"tools": p.toolsEntry(soon("shared")), "m": p.toolsEntry(hosting{"scope": "shared"}),
 	})
 	a := p.taskAgent()
-	first := a.callTask("tools__effect", effectArgs("first", 2000))
+	first := p.letTask(a, "tools__effect", "first")
 	a.untilTask(t, first.TaskID)
 	w := &damageWorld{place: p, a: a, old: p.contentsOfState(t)}
 	got := a.callTask("tools__effect", map[string]any{"token": "e", "until": p.latch("e")})
@@ -260,7 +260,7 @@ func aTask(t *testing.T) *damageWorld {
 		if n := p.effectsOf("begin e"); n != 1 {
 			t.Errorf("the call ran %d times", n)
 		}
-		after := a.callTask("tools__effect", effectArgs("after", 2000))
+		after := p.letTask(a, "tools__effect", "after")
 		if got := a.untilTask(t, after.TaskID); got.Status != "completed" || got.Result.Content[0].Text != "after" {
 			t.Errorf("a new task: %+v", got)
 		}

@@ -103,11 +103,11 @@ func TestCallDesertedInAbsence(t *testing.T) {
 			stays, goes := p.agent("--no-autostart").shake(), p.agent("--no-autostart").shake()
 			leaves := p.agent("--no-autostart", "--identity", "leaves")
 			stays.wait(stays.call("tools__effect", map[string]any{"token": "ready"}))
-			id := stays.effect("slow", 1500)
+			id := stays.call("tools__effect", map[string]any{"token": "slow", "until": p.latch("slow")})
 			p.untilEffect("begin slow")
 			goes.call("tools__hang", map[string]any{"token": "a"})
 			p.untilEffect("begin a")
-			left := leaves.callTask("tools__effect", effectArgs("left", 1500)).TaskID
+			left := leaves.callTask("tools__effect", map[string]any{"token": "left", "until": p.latch("left")}).TaskID
 			for _, a := range []*agent{stays, goes, leaves} {
 				if err := a.cmd.Process.Signal(syscall.SIGSTOP); err != nil { // neither sees the daemon's end
 					t.Fatal(err)
@@ -130,6 +130,8 @@ func TestCallDesertedInAbsence(t *testing.T) {
 			if err := stays.cmd.Process.Signal(syscall.SIGCONT); err != nil {
 				t.Fatal(err)
 			}
+			p.letThrough("slow")
+			p.letThrough("left")
 			if x := stays.wait(id); x.Error != nil || x.text() != "slow" {
 				t.Errorf("the call of the session that stays: %s", x.raw)
 			}

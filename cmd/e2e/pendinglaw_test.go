@@ -244,11 +244,12 @@ func TestServerRemovedOverKill_TaskEnds(t *testing.T) {
 	p := newPlace(t).tasking("shared")
 	d := p.daemon()
 	a := p.taskAgent("--no-autostart", "--identity", "a")
-	working := a.callTask("tools__effect", effectArgs("one", 2000))
+	working := a.callTask("tools__effect", map[string]any{"token": "one", "until": p.latch("one")})
 	p.untilEffect("begin one")
 	kill9(t, d.Process.Pid)
 	p.configure(map[string]any{})
 	p.daemon()
+	p.letThrough("one")
 	got := a.untilTask(t, working.TaskID)
 	if got.Status != "completed" || got.Result == nil || len(got.Result.Content) != 1 || got.Result.Content[0].Text != "one" {
 		t.Errorf("the task: %+v", got)

@@ -12,8 +12,8 @@ import (
 	"holdline/protocol/mcp"
 )
 
-// soon is a holdline object with which calls become tasks at once. One that has to become a task takes two
-// seconds: on a busy machine the daemon may be late.
+// soon is a holdline object with which calls become tasks at once. One that has to become a task waits for a
+// latch: on a busy machine the daemon may be late.
 func soon(scope string, more ...any) hosting {
 	h := hosting{"scope": scope, "task_after": "50ms"}
 	for i := 0; i+1 < len(more); i += 2 {
@@ -41,6 +41,15 @@ func (p *place) taskAgent(args ...string) *agent {
 func (a *agent) callTask(name string, args map[string]any) task {
 	a.t.Helper()
 	return a.toBeTask(a.tasky("tools/call", map[string]any{"name": name, "arguments": args}))
+}
+
+// letTask calls a tool, and lets the call end once it is a task: with a time of its own it might end before the
+// daemon of a busy machine makes it one.
+func (p *place) letTask(a *agent, name, token string) task {
+	p.t.Helper()
+	got := a.callTask(name, map[string]any{"token": token, "until": p.latch(token)})
+	p.letThrough(token)
+	return got
 }
 
 // toBeTask waits for the answer to a call, which must be a task.
@@ -165,8 +174,10 @@ func TestServerTaskEnds(t *testing.T) {
 		"server": func() int { return worker().ChildPID }, "worker": func() int { return worker().PID },
 	} {
 		once := a.callTask("tools__effect", effectArgs(token, 60_000)).TaskID
-		twice := a.callTask("tools__look", effectArgs(token+" twice", 2000)).TaskID
+		again := token + " twice"
+		twice := a.callTask("tools__look", map[string]any{"token": again, "until": p.latch(again)}).TaskID
 		kill9(t, pid())
+		p.letThrough(again)
 		if got := a.untilTask(t, once); got.failedBy() != "outcome_unknown" {
 			t.Errorf("without its %s the task is %+v", token, got)
 		}
@@ -204,11 +215,12 @@ func TestServerTaskKilledTogether(t *testing.T) {
 			daemon := p.daemon()
 			a := p.taskAgent("--no-autostart")
 			once := a.callTask("tools__effect", effectArgs("once", 60_000)).TaskID
-			twice := a.callTask("tools__look", effectArgs("twice", 2000)).TaskID
+			twice := a.callTask("tools__look", map[string]any{"token": "twice", "until": p.latch("twice")}).TaskID
 			pids := []int{daemon.Process.Pid, p.status().Workers[0].PID}
 			for _, i := range order {
 				kill9(t, pids[i])
 			}
+			p.letThrough("twice")
 			p.daemon()
 			if got := a.untilTask(t, once); got.failedBy() != "outcome_unknown" {
 				t.Errorf("the task is %+v", got)
@@ -247,7 +259,7 @@ func TestServerTaskCrashes(t *testing.T) {
 	for _, c := range taskCrashes {
 		t.Run(c.String(), func(t *testing.T) {
 			t.Parallel()
-			p := newPlace(t).login().tasking("project").windows(8).faults()
+			p := newPlace(t).login().tasking("project").windows(3).faults()
 			a := p.taskAgent("--identity", "a")
 			if c.after != "" {
 				p.dieAs(c.after, death{})
