@@ -165,7 +165,7 @@ func TestEntryIsTried_AsItsClientSpeaks(t *testing.T) {
 			if x.call == "a" {
 				limit = 100 * time.Millisecond
 			}
-			check := Check{As: x.as, Tools: []string{"a", "b"}, Calls: []string{"gone", x.call}, Time: NewCallTime(limit)}
+			check := Check{As: x.as, Tools: []string{"a", "b"}, Calls: []string{"gone", x.call}, Time: NewCallTime(limit), leave: time.Minute}
 			_, called, err := TryEntry(t.Context(), p, check)
 			if err != nil || len(called) != 1 || called[0] != (Called{Tool: x.call, Outcome: x.outcome}) {
 				t.Errorf("%+v, %v; want %s %s", called, err, x.call, x.outcome)

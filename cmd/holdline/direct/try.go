@@ -141,6 +141,8 @@ type Check struct {
 	Limit time.Duration // for the list to have them
 	Calls []string      // tools to be called, if it lists them
 	Time  *CallTime     // of all calls; nil without Calls
+
+	leave time.Duration // for the program to end by itself; 0 is leaveWait
 }
 
 // TryEntry starts a program as a client would by its own configuration, introduces itself as that client
@@ -149,7 +151,7 @@ type Check struct {
 // that it has are returned with an error. If it has all, the calls are made: an error that is the entry's
 // fault is in the outcome of the call. If ctx is done, the error is its cause.
 func TryEntry(ctx context.Context, p resolve.Process, check Check) (tools []string, called []Called, err error) {
-	w := wanted{tools: check.Tools, limit: check.Limit, calls: check.Calls, time: check.Time}
+	w := wanted{tools: check.Tools, limit: check.Limit, calls: check.Calls, time: check.Time, leave: check.leave}
 	w.era, w.versions = check.As.speaks()
 	out, err := ask(ctx, p, "", w, nil)
 	if lacks := missing(out.names, check.Tools); err == nil && len(lacks) > 0 {

@@ -551,9 +551,12 @@ func TestAgentEnds(t *testing.T) {
 		Interrupt: 3 * time.Second, Best: 10 * time.Second, Leave: time.Second, Cancel: 3 * time.Second,
 		Grace: 200 * time.Millisecond, CancelGrace: 200 * time.Millisecond, Stall: time.Minute, Introduce: time.Minute,
 	}
+	// One that heeds has as long as it takes on a busy machine.
+	heeded := patient()
+	heeded.Leave, heeded.Cancel = waitLimit, waitLimit
 	hangs := acptest.Prompt("x", acptest.Step{Say: "so far"}, acptest.Step{Hang: true})
 	late := map[string]any{"prompt": hangs, "timeout_ms": 8000, "ladder": quick}
-	out, _ := a.run(engine.Agent{}, late)
+	out, _ := a.run(engine.Agent{}, map[string]any{"prompt": hangs, "timeout_ms": 8000, "ladder": heeded})
 	if out.Fault != nil || !out.Partial || !strings.Contains(out.Answer, "answer to: The time for this task is up.") {
 		t.Errorf("deadline: %+v, %v", out, out.Fault)
 	}
@@ -561,8 +564,11 @@ func TestAgentEnds(t *testing.T) {
 	if out.Fault == nil || out.Fault.Fault.Code != fault.Timeout || out.Answer != "so far" || out.Session == "" {
 		t.Errorf("deadline of a deaf one: %+v, %v", out, out.Fault)
 	}
-	for _, agent := range []engine.Agent{{}, {Args: []string{"deaf"}}, {Args: []string{"die=session/cancel"}}} {
-		h, dir := a.start(agent, map[string]any{"prompt": hangs, "ladder": quick})
+	for _, tt := range []struct {
+		args   []string
+		ladder engine.Ladder
+	}{{nil, heeded}, {[]string{"deaf"}, quick}, {[]string{"die=session/cancel"}, quick}} {
+		h, dir := a.start(engine.Agent{Args: tt.args}, map[string]any{"prompt": hangs, "ladder": tt.ladder})
 		transcriptHas(t, dir, engine.KindPiece, "so far")
 		h.send(0, "notifications/cancelled", map[string]any{"requestId": 1})
 		if answers := h.wait(); len(answers) != 0 {
@@ -593,12 +599,16 @@ func TestAgentThatSpeaksSomethingElse_SaysWhatItPrinted(t *testing.T) {
 	t.Parallel()
 	a := newAgents(t)
 	impatient := engine.DefaultLadder()
-	impatient.Grace, impatient.Introduce = 200*time.Millisecond, 5*time.Second
-	for _, tt := range []struct{ args, want string }{
-		{"mute", "has not answered initialize"},
-		{"mute greets", `It printed: "Welcome! / Type your message."`},
-		{"greets die=initialize", `It printed: "Welcome! / Type your message."`},
+	impatient.Grace = 200 * time.Millisecond
+	for _, tt := range []struct {
+		args, want string
+		introduce  time.Duration // for those that print something first, enough on a busy machine
+	}{
+		{"mute", "has not answered initialize", 5 * time.Second},
+		{"mute greets", `It printed: "Welcome! / Type your message."`, 20 * time.Second},
+		{"greets die=initialize", `It printed: "Welcome! / Type your message."`, time.Minute},
 	} {
+		impatient.Introduce = tt.introduce
 		out, _ := a.run(engine.Agent{Args: strings.Fields(tt.args)}, map[string]any{
 			"prompt": "x", "timeout_ms": 10 * 60 * 1000, "ladder": impatient,
 		})

@@ -49,6 +49,9 @@ func TestMain(m *testing.M) {
 		leave(1)
 	case os.Getenv(envEngine) != "":
 		holdAtExit(os.Getenv(envHeld))
+		if linger, err := time.ParseDuration(os.Getenv(envLinger)); err == nil {
+			runner.SetLinger(linger)
+		}
 		name, id := os.Getenv(envEngine), ""
 		if len(os.Args) > 3 {
 			id = filepath.Base(os.Args[3])
@@ -96,6 +99,9 @@ func TestMain(m *testing.M) {
 // leave ends a process that plays a part. With the race detector, os.Exit would take a
 // second.
 func leave(code int) { syscall.Exit(code) }
+
+// envLinger is how long the engine process reads output after its program's end.
+const envLinger = "TEST_LINGER"
 
 // envHeld names a file: the engine process makes it when its program has exited, and goes on
 // when the file is removed.

@@ -38,13 +38,14 @@ const (
 	noteEvery = time.Second      // at most one report in that time
 	heartbeat = 15 * time.Second // at least one
 	pieceTime = 250 * time.Millisecond
-	// linger is how long output is read on that a process left behind may write.
-	linger = time.Second
 	// killPause is the time between two rounds of SIGKILL.
 	killPause = 100 * time.Millisecond
 	// giveUp is how long a program may take to die of SIGKILL.
 	giveUp = time.Minute
 )
+
+// linger is how long output is read on that a process left behind may write. It is a variable for tests.
+var linger = time.Second
 
 // fileSchema is the file in the run's temporary directory that holds the schema while
 // the program runs. Some programs read a schema only from a file.

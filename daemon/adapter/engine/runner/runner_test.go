@@ -653,7 +653,7 @@ while [ ! -e '`+open+`' ]; do sleep 0.01; done
 	program := engine.Info{
 		Path: bin, Version: "0.169.0", Levels: []engine.Level{{Name: engine.LevelRead, EnforcedBy: engine.BySandbox}},
 	}
-	h := newHost(t, true, "codex", "once")
+	h := newHost(t, true, "codex", "once", envLinger+"="+waitLimit.String())
 	h.run(1, map[string]any{"prompt": "first\n", "program": program, "dir": dir})
 	transcriptHas(t, dir, engine.KindSession, "")
 	if err := messages.Add(dir, messages.Message{ID: "m", Text: "second\n"}); err != nil {
