@@ -383,6 +383,7 @@ func TestConsultAudit(t *testing.T) {
 	p := newPlace(t)
 	p.env = append(p.env, "HOLDLINE_TEST_WINDOWS=100")
 	p.daemon()
+	day := time.Now().Format(time.DateOnly)
 	if out, errs, code := p.run("", "consult", "--max-usd", "2.5", "what is the secret of the sea?"); code != 0 {
 		t.Fatalf("exit %d, %q %q", code, out, errs)
 	}
@@ -404,12 +405,12 @@ func TestConsultAudit(t *testing.T) {
 		!strings.Contains(strings.Join(line.Argv, " "), "--max-budget-usd 2.5") {
 		t.Errorf("%v in %s", err, b)
 	}
-	if out, _, _ := p.run("", "status"); !strings.Contains(out, "cli asked for 1 today, <$0.01") {
+	if out, _, _ := p.run("", "status"); !strings.Contains(out, "cli asked for 1 today, <$0.01") &&
+		time.Now().Format(time.DateOnly) == day {
 		t.Errorf("status: %s", out)
 	}
-	if _, errs, code := p.run("", "consult", "rm", line.ID); code != 0 { // at once
-		t.Errorf("consult rm: exit %d, %q", code, errs)
-	}
+	// At once, unless a busy machine kept the command from telling the daemon that it has its answer.
+	waitFor(t, "consult rm", func() bool { _, _, code := p.run("", "consult", "rm", line.ID); return code == 0 })
 	if out, _, _ := p.run("", "consult", "list"); !strings.Contains(out, "no consult") {
 		t.Errorf("after it was removed: %s", out)
 	}

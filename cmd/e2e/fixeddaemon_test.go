@@ -135,7 +135,7 @@ func (a *agent) wantLost() {
 // made twice. A session without a pending call continues.
 func TestProxyStoodStill(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t).serve("project").windows(20) // 3 s, 4.4 s and 6 s
+	p := newPlace(t).serve("project").windows(6) // 10 s, 14.7 s and 20 s
 	d := p.daemon()
 	a, idle := p.agent("--no-autostart").shake(), p.agent("--no-autostart").shake()
 	a.wait(a.effect("warm", 0))

@@ -90,7 +90,7 @@ func TestServerHangs(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	p.configure(map[string]any{"stray": p.strayEntry(hosting{
-		"scope": "shared", "timeout": "3s", "circuit_threshold": 1, "circuit_reset": "10m",
+		"scope": "shared", "timeout": "12s", "circuit_threshold": 1, "circuit_reset": "10m",
 	})}).daemon()
 	a := p.agent().shake()
 	before := p.untilReady("stray")
@@ -122,7 +122,7 @@ func TestServerBusy(t *testing.T) {
 	for tool, work := range map[string]struct {
 		timeout string
 		ms      int
-	}{"busy": {"3s", 5000}, "spin": {"3s", 14_000}} {
+	}{"busy": {"9s", 12_000}, "spin": {"9s", 30_000}} {
 		t.Run(tool, func(t *testing.T) {
 			t.Parallel()
 			if tool == "spin" && runtime.GOOS != "linux" {
@@ -155,7 +155,7 @@ func TestServerBusy(t *testing.T) {
 func TestUnansweredPing(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	h := hosting{"scope": "shared", "timeout": "4s"}
+	h := hosting{"scope": "shared", "timeout": "12s"}
 	p.configure(map[string]any{"wild": p.wildEntry(h, "-murmurs")}).daemon()
 	a := p.agent().shake()
 	before := p.untilReady("wild")

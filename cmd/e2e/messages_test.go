@@ -414,7 +414,7 @@ func TestServerSubscriptionsRefused(t *testing.T) {
 // at the next daemon are ended, and no others.
 func TestServerSubscriptionsForsaken(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t).windows(8).serve("shared", "-resources", "told").login()
+	p := newPlace(t).windows(3).serve("shared", "-resources", "told").login()
 	a, b := p.agent("--identity", "a").shake(), p.agent("--identity", "b").shake()
 	pid := p.pid(0)
 	a.subscribe("subscribe", "mem://a")

@@ -240,7 +240,7 @@ func TestServerOtherEra(t *testing.T) {
 func TestServerDoesNotRead(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": "shared", "timeout": "3s"})}).daemon()
+	p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": "shared", "timeout": "12s"})}).daemon()
 	a := p.agent().shake()
 	pid := p.untilReady("tools")
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {

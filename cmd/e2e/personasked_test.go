@@ -84,7 +84,7 @@ func TestServerSpeaksWhileUserIsAsked(t *testing.T) {
 // answer it has its full time again.
 func TestClockStopsWhileUserIsAsked(t *testing.T) {
 	t.Parallel()
-	const timeout = 4 * time.Second // enough on a busy machine
+	const timeout = 12 * time.Second // enough on a busy machine
 	think := func() { time.Sleep(timeout + time.Second) }
 	limits := hosting{"scope": "session", "timeout": timeout.String()}
 	for _, method := range []string{"elicitation/create", "sampling/createMessage"} {

@@ -372,6 +372,18 @@ func TestReboot(t *testing.T) {
 // call, and is killed before its call is answered.
 func TestSilentWorker(t *testing.T) {
 	t.Parallel()
+	for range 3 { // a busy machine may be late with the other call
+		if silentWorker(t) || t.Failed() {
+			return
+		}
+	}
+	t.Error("three times, the other call waited until the silent worker was given up")
+}
+
+// silentWorker makes the scene of [TestSilentWorker], and reports whether the other call was answered before
+// the silent worker was given up.
+func silentWorker(t *testing.T) (inTime bool) {
+	t.Helper()
 	p := newPlace(t).login()
 	a := p.agent().shake()
 	id := a.call("consult", p.hangs())
@@ -383,15 +395,14 @@ func TestSilentWorker(t *testing.T) {
 	if x := a.ask("tools/call", map[string]any{"name": "health_snapshot"}); x.Result.IsError {
 		t.Errorf("after %v: %s", time.Since(begin), x.raw)
 	}
-	if !alive(s.Workers[0].PID) {
-		t.Error("the other call waited until the silent worker was given up")
-	}
+	inTime = alive(s.Workers[0].PID)
 	x := a.wait(id)
 	t.Logf("given up after %v", time.Since(begin))
 	if !strings.Contains(x.raw, "outcome_unknown") || alive(s.Workers[0].PID) || alive(s.Workers[0].ChildPID) {
 		t.Errorf("worker lives: %v, child lives: %v, %s", alive(s.Workers[0].PID), alive(s.Workers[0].ChildPID), x.raw)
 	}
 	a.rest(id)
+	return inTime
 }
 
 // TestLeftInAbsence has the client cancel, and disconnect, while no daemon runs. What it

@@ -111,7 +111,7 @@ const (
 // serve brings about one death during the day of an agent that calls tools.
 func (c crash) serve(t *testing.T, slow bool) {
 	t.Helper()
-	p := newPlace(t).windows(8).serve("session").login().faults()
+	p := newPlace(t).windows(3).serve("session").login().faults()
 	if slow { // and through call_tool
 		p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": "session"})}, "identities",
 			map[string]any{"test": map[string]any{"expose": "search"}})

@@ -15,7 +15,7 @@ import (
 )
 
 // shellServerMain is an MCP server with the tool attempt, which tries every way to write to a
-// directory, the tool run, which runs a command of the shell, the tool reach, which tries one
+// directory, the tool run, which runs a command of the shell for 60 seconds or those that are given, the tool reach, which tries one
 // of [reaches], and the tool eat, which allocates memory without end. All others answer with text.
 func shellServerMain(stdin io.Reader, stdout io.Writer) int {
 	lines := bufio.NewScanner(stdin)
@@ -50,8 +50,8 @@ func shellServerMain(stdin io.Reader, stdout io.Writer) int {
 			var text string
 			switch m.Params.Name {
 			case "run":
-				cmd := exec.Command("timeout", "-k", "1", cmp.Or(args.Within, "3"), "bash", "-c", args.Command)
-				cmd.WaitDelay = time.Second // what it leaves in the background keeps the pipe open
+				cmd := exec.Command("timeout", "-k", "1", cmp.Or(args.Within, "60"), "bash", "-c", args.Command)
+				cmd.WaitDelay = 5 * time.Second // what it leaves in the background keeps the pipe open
 				out, err := cmd.CombinedOutput()
 				text = fmt.Sprintf("%.4000s%v", strings.ToValidUTF8(string(out), ""), err)
 			case "eat":

@@ -95,7 +95,7 @@ func TestServerIsStoppedAtItsStart_FaultSaysSo(t *testing.T) {
 func TestServerIsStopped_FaultSaysThatItDoesNotAnswer(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	p.configure(map[string]any{"stray": p.strayEntry(hosting{"scope": "shared", "timeout": "9s"})}).daemon()
+	p.configure(map[string]any{"stray": p.strayEntry(hosting{"scope": "shared", "timeout": "30s"})}).daemon()
 	a := p.agent().shake()
 	p.untilReady("stray")
 	x := a.wait(a.call("stray__stop", map[string]any{"token": "a"}))

@@ -14,14 +14,14 @@ func TestServerSlow(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	once := filepath.Join(p.dir, "once")
-	p.configure(map[string]any{"stray": p.strayEntry(hosting{"scope": "shared", "start_timeout": "8s"}, "-slow", "1h",
+	p.configure(map[string]any{"stray": p.strayEntry(hosting{"scope": "shared", "start_timeout": "20s"}, "-slow", "1h",
 		"-once", once)}).daemon()
 	a := p.agent().shake()
 	s := p.until("the second process serves",
 		func(s control.StatusAnswer) bool { return find(t, s, "stray").State == "ready" })
 	one := find(t, s, "stray")
 	if f := one.LastFault; f == nil || f.Fault.Code != "timeout" ||
-		!strings.Contains(f.Fault.Detail, "had not started after 8s, so Holdline has ended it") ||
+		!strings.Contains(f.Fault.Detail, "had not started after 20s, so Holdline has ended it") ||
 		!strings.Contains(f.Fault.Detail, "start_timeout") {
 		t.Errorf("the fault of the first: %+v", one.LastFault)
 	}
@@ -36,7 +36,7 @@ func TestServerSlow(t *testing.T) {
 func TestServerDownloads(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	p.configure(map[string]any{"stray": p.strayEntry(hosting{"scope": "shared", "start_timeout": "6s"}, "-slow", "15s",
+	p.configure(map[string]any{"stray": p.strayEntry(hosting{"scope": "shared", "start_timeout": "15s"}, "-slow", "40s",
 		"-talk")}).daemon()
 	a := p.agent().shake()
 	p.untilReady("stray")
@@ -52,7 +52,7 @@ func TestServerDownloads(t *testing.T) {
 func TestHandshakeDoesNotWait(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	p.configure(map[string]any{"stray": p.strayEntry(hosting{"scope": "shared"}, "-slow", "12s")}).daemon()
+	p.configure(map[string]any{"stray": p.strayEntry(hosting{"scope": "shared"}, "-await", p.latch("start"))}).daemon()
 	a := p.agent("--server", "stray")
 	x := a.ask("initialize",
 		map[string]any{
@@ -73,6 +73,7 @@ func TestHandshakeDoesNotWait(t *testing.T) {
 	if x := a.ask("tools/list", map[string]any{}); len(x.Result.Tools) != 0 || x.Error != nil {
 		t.Errorf("the list before the server is up: %s", x.raw)
 	}
+	p.letThrough("start")
 	a.awaitMethod("notifications/tools/list_changed")
 	if x := a.ask("tools/list", map[string]any{}); !strings.Contains(x.raw, `"name":"say"`) {
 		t.Errorf("the list afterwards: %s", x.raw)

@@ -35,6 +35,7 @@ func (p *place) strayEntry(h hosting, args ...string) map[string]any {
 //
 //	-ledger FILE   file in which it notes each call, with its pid
 //	-slow D        reads nothing for this time at first
+//	-await FILE    reads nothing until there is this file
 //	-talk          writes to stderr in that time
 //	-once FILE     -slow applies only to the first process, which makes the file
 func strayServerMain(args []string) int {
@@ -45,8 +46,12 @@ func strayServerMain(args []string) int {
 	}
 	f.StringVar(&s.ledger, "ledger", "", "")
 	slow, talk, once := f.Duration("slow", 0, ""), f.Bool("talk", false, ""), f.String("once", "", "")
+	await := f.String("await", "", "")
 	if err := f.Parse(args); err != nil {
 		return 2
+	}
+	for *await != "" && !exists(*await) {
+		time.Sleep(20 * time.Millisecond)
 	}
 	if !isFirst(*once) {
 		*slow = 0

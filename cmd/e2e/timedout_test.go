@@ -31,7 +31,7 @@ func TestTimedOutCallMayHaveActed(t *testing.T) {
 	})
 	t.Run("dispatched by an earlier daemon", func(t *testing.T) {
 		t.Parallel()
-		p := newPlace(t).windows(8).login()
+		p := newPlace(t).windows(3).login()
 		p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": "shared", "timeout": "5s"})})
 		a := p.agent().shake()
 		pid := p.pid(0)
