@@ -61,8 +61,8 @@ func (p Placer) Try() (Held, error) {
 	return held, err
 }
 
-// tryTimeout is how long [Placer.Try] may take.
-const tryTimeout = 5 * time.Second
+// tryTimeout is how long [Placer.Try] may take, longer than the user manager has.
+const tryTimeout = 15 * time.Second
 
 // prefix begins the names of all control groups of workers.
 const prefix = "holdline-"

@@ -27,8 +27,8 @@ const maxReport = 64 << 10
 // ErrVanished says that the worker ended without a report.
 var ErrVanished = errors.New("the worker ended before it listened")
 
-// startTimeout is from the start of the process to its report.
-const startTimeout = 10 * time.Second
+// startTimeout is from the start of the process to its report, the time for its control group included.
+const startTimeout = 20 * time.Second
 
 // Launch runs the worker of dir, which has its spec, and returns when it listens. exe is the
 // program that has the worker and exec commands. place, if it is not nil, is called with the pid of
