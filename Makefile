@@ -124,7 +124,7 @@ e2e: ## real clients and the real Claude Code against a stand-in API (needs node
 e2e-systemd: ## a real systemd, booted for the tests alone, manages the daemon (needs root and systemd)
 	@contrib/systemd/lab --can || { echo "skipped: make e2e-systemd"; exit 0; }; \
 	mkdir -p bin && CGO_ENABLED=0 $(TEST) -c -ldflags '-s -w' -o bin/e2e-systemd.test ./cmd/e2e && cd cmd/e2e && \
-	../../contrib/systemd/lab ../../bin/e2e-systemd.test -test.v -test.timeout 5m -test.run '^TestSystemd$$'
+	../../contrib/systemd/lab ../../bin/e2e-systemd.test -test.v -test.timeout 20m -test.run '^TestSystemd$$'
 
 cover: ## coverage by package, and the total
 	@mkdir -p bin

@@ -26,17 +26,25 @@ func (d *daemon) ping(ctx context.Context) error {
 // start. systemd gives up a daemon that ends sooner eight times.
 const servedWell = 3 * time.Second
 
+// forgetTries is how often systemd is asked for that, if it does not answer.
+const forgetTries = 3
+
 // forgetStarts makes systemd forget the starts before this one, once this daemon
 // has served for a while.
 func (d *daemon) forgetStarts(ctx context.Context) error {
 	if d.Notifier.Managed() == service.Systemd {
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(servedWell):
-		}
-		if err := d.Units.ForgetStarts(ctx); err != nil {
-			d.Log.DebugContext(ctx, "systemd counts the starts of this daemon on", "err", err)
+		for range forgetTries {
+			select {
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			case <-time.After(servedWell):
+			}
+			err := d.Units.ForgetStarts(ctx)
+			if err == nil {
+				d.Log.InfoContext(ctx, "systemd has forgotten the starts before this one")
+				break
+			}
+			d.Log.WarnContext(ctx, "systemd still counts the starts of this daemon", "err", err)
 		}
 	}
 	return untilDone(ctx)
