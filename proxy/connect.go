@@ -101,10 +101,11 @@ type search struct {
 	next     time.Time                                   // earliest time of the next start
 	nextWait time.Duration                               // pause after the next failed start
 
-	absent  *ManagedError // why the service manager starts no daemon; nil if that is not known
-	nextAsk time.Time     // earliest time to ask for absent
-	told    bool          // the user has seen absent
-	stuck   time.Time     // since when starts fail by a [StuckError]; zero if the latest did not
+	absent  *ManagedError      // why the service manager starts no daemon; nil if that is not known
+	asking  chan *ManagedError // the answer to come of a resume's question for absent; nil if it does not ask
+	nextAsk time.Time          // earliest time to ask for absent
+	told    string             // the absent that the user has seen
+	stuck   time.Time          // since when starts fail by a [StuckError]; zero if the latest did not
 }
 
 // newSearch returns the search for a daemon after the connection last, nil at first. If a
@@ -139,6 +140,8 @@ func (p *proxy) within(last *link) time.Duration {
 // cannot help, or, with errLeft, when the client needs no daemon any more. last is the
 // connection before, nil at first.
 func (p *proxy) connect(ctx context.Context, last *link) (*link, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // of a question that has no answer yet
 	s := p.newSearch(last)
 	err := errStoodStill
 	// Of many proxies that have lost a daemon, all but the first ones need not dial to see that.
@@ -199,19 +202,32 @@ const (
 	askEvery   = 10 * time.Second // between two times
 )
 
-// askWhy asks why the service manager starts no daemon, if that is due. In a resume it shows
-// the reason to the user, once.
+// askWhy asks why the service manager starts no daemon, if that is due. A first search waits for the
+// answer. A resume goes on: [search.pause] gets the answer. On a busy machine that takes seconds, in
+// which the manager may start the daemon.
 func (s *search) askWhy(ctx context.Context) {
 	now := time.Now()
-	if s.p.o.Absent == nil || now.Before(s.nextAsk) ||
+	if s.p.o.Absent == nil || s.asking != nil || now.Before(s.nextAsk) ||
 		s.last != nil && s.within-s.left() < min(absentWait, s.within/4) {
 		return
 	}
 	s.nextAsk = now.Add(askEvery)
-	s.absent = s.p.o.Absent(ctx)
-	if s.absent != nil && s.last != nil && !s.told {
-		s.told = true
-		s.p.printMessage(fmt.Sprintf("waiting for the daemon, up to %v: %v", s.within, s.absent), s.absent.Hint)
+	if s.last == nil {
+		s.absent = s.p.o.Absent(ctx)
+		return
+	}
+	asking := make(chan *ManagedError, 1)
+	s.asking = asking
+	go func() { asking <- s.p.o.Absent(ctx) }() // ends with the search at the latest
+}
+
+// explain takes the answer to a resume's question, and shows it to the user unless that was the last one
+// shown. A manager that did not answer at first may do so later.
+func (s *search) explain(absent *ManagedError) {
+	s.asking, s.absent = nil, absent
+	if absent != nil && absent.Error() != s.told {
+		s.told = absent.Error()
+		s.p.printMessage(fmt.Sprintf("waiting for the daemon, up to %v: %v", s.within, absent), absent.Hint)
 	}
 }
 
@@ -368,6 +384,8 @@ func (s *search) pause(ctx context.Context, d time.Duration) error {
 		case <-s.settled:
 			s.settled, s.wait = nil, firstWait
 			return nil
+		case absent := <-s.asking:
+			s.explain(absent)
 		case end := <-s.exited:
 			if err := s.ended(ctx, end); err != nil || end != nil {
 				return err

@@ -576,6 +576,55 @@ func TestManagerAbsent(t *testing.T) {
 	}
 }
 
+// TestManagerAnswersLate_UserIsToldWhatItSays checks that a proxy goes on searching while it asks why its service
+// manager starts no daemon, and that the user also sees the reason of a manager that did not answer at first.
+func TestManagerAnswersLate_UserIsToldWhatItSays(t *testing.T) {
+	asked := 0
+	absent := func(ctx context.Context) *ManagedError {
+		asked++
+		if asked > 2 {
+			return &ManagedError{Why: "the unit is stopped", Hint: "start the unit"}
+		}
+		select { // a busy machine
+		case <-time.After(12 * time.Second):
+		case <-ctx.Done():
+		}
+		return &ManagedError{Why: "the manager does not answer", Hint: "ask it"}
+	}
+	inBubble(t, func(r *rig) { r.o.Absent = absent }, func(r *rig) {
+		d, _ := r.accept()
+		d.send(strings.Replace(welcomeLine, `"managed":"no"`, `"managed":"systemd"`, 1))
+		r.setDown(errNobody)
+		d.conn.Close()
+		time.Sleep(45 * time.Second)
+		for _, why := range []string{
+			"the manager does not answer\nhint: ask it\n", "the unit is stopped\nhint: start the unit\n",
+		} {
+			if n := strings.Count(r.errs.String(), "waiting for the daemon, up to 1m0s: "+why); n != 1 {
+				t.Errorf("the proxy has said %q %d times, want once: %q", why, n, r.errs.String())
+			}
+		}
+		r.wantEnd(ExitLost)
+	})
+	asked = 0
+	inBubble(t, func(r *rig) { r.o.Absent = absent }, func(r *rig) {
+		d, _ := r.accept()
+		d.send(strings.Replace(welcomeLine, `"managed":"no"`, `"managed":"systemd"`, 1))
+		r.setDown(errNobody)
+		d.conn.Close()
+		time.Sleep(5 * time.Second)
+		if asked != 1 {
+			t.Fatalf("the manager was asked %d times", asked)
+		}
+		lost := time.Now()
+		r.setDown(nil)
+		r.accept()
+		if waited := time.Since(lost); waited > 2*lastWait {
+			t.Errorf("the proxy has found the next daemon %v late, since it waited for an answer", waited)
+		}
+	})
+}
+
 // TestDaemonKilled_FactsOfDaemonKept checks that the next daemon gets what earlier ones have told the
 // proxy to keep, that the client sees nothing of it, and that it is bounded.
 func TestDaemonKilled_FactsOfDaemonKept(t *testing.T) {

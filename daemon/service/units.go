@@ -16,8 +16,11 @@ import (
 	"holdline/contrib"
 )
 
-// askTimeout bounds a question to systemctl.
-const askTimeout = 2 * time.Second
+// Bounds of systemctl.
+const (
+	askTimeout = 10 * time.Second // from its start to its answer; on a busy machine that takes seconds
+	endTimeout = time.Second      // until its output is closed, once it was killed
+)
 
 // Units are holdline's units of this user's systemd, as they lie in files. Make
 // it with [FindUnits]. On a system without systemd none is installed.
@@ -168,7 +171,7 @@ func (u Units) tell(ctx context.Context, verb string, args ...string) error {
 func (u Units) systemctl(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "systemctl", append([]string{"--user"}, args...)...)
 	cmd.Env = []string{"PATH=/usr/bin:/bin:/usr/local/bin", "XDG_RUNTIME_DIR=" + u.runtime, "LC_ALL=C"}
-	cmd.WaitDelay = askTimeout
+	cmd.WaitDelay = endTimeout
 	return cmd
 }
 

@@ -68,12 +68,17 @@ const (
 	maxWords = 64 << 10 // copied into the log
 )
 
-// whyTimeout bounds the question why a service manager does not start the daemon.
-const whyTimeout = 5 * time.Second
+// whyTimeout bounds the question why a service manager does not start the daemon. It is longer than the
+// question to the manager itself.
+const whyTimeout = 15 * time.Second
 
 // hungAfter is how long a daemon that was started may take until it has the daemon's lock or
 // listens. After that it is taken for one that hangs, and ended.
 const hungAfter = 10 * time.Second
+
+// ManagerTimeout bounds how long a daemon that was started may ask its service manager, so that it says
+// what is wrong with the manager before it is taken for one that hangs.
+const ManagerTimeout = hungAfter - 3*time.Second
 
 // Starter starts the daemon whose socket is at given paths. Make it with [New]. One goroutine
 // may use it at a time.
