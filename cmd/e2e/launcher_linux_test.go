@@ -616,6 +616,54 @@ func TestServerThatIsOtherInItsFirstStart_RunsWithoutItsLauncher(t *testing.T) {
 	})
 }
 
+// TestListIsNotAnsweredInTime_NothingIsDecidedAboutTheLauncher checks that a start whose lists were not all answered in
+// time, as on a busy machine, neither confirms nor refuses that the server works without its launcher: a later one does.
+func TestListIsNotAnsweredInTime_NothingIsDecidedAboutTheLauncher(t *testing.T) {
+	t.Parallel()
+	l := newLaunched(t, stays, "")
+	hush := filepath.Join(l.dir, "hush")
+	l.entry("shared", "-y", "pkg", "-ledger", l.effects(), "-resources", "told", "-hush", hush)
+	quiet := func(is bool) {
+		t.Helper()
+		err := os.Remove(hush)
+		if is {
+			err = os.WriteFile(hush, nil, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	quiet(true)
+	if out := strings.Join(strings.Fields(l.must("servers", "test", "tools")), " "); !strings.Contains(out,
+		"It is started with npx: it did not answer a list in time") {
+		t.Errorf("servers test: %s", out)
+	}
+	l.daemon()
+	a := l.agent().shake()
+	pid := l.untilReady("tools")
+	quiet(false)
+	if pid = l.killed(a, pid); l.isDirect(pid) {
+		t.Errorf("the second process is %q", process.Args(pid))
+	}
+	if why := l.untilRecorded(`"exe"`); why != "" {
+		t.Fatal(why)
+	}
+	quiet(true)
+	pid = l.killed(a, pid)
+	if _, texts := l.records(); !l.isDirect(pid) || len(texts) != 1 || strings.Contains(texts[0], `"confirmed"`) ||
+		strings.Contains(texts[0], `"why"`) {
+		t.Errorf("the third process is %q, and the records are %q", process.Args(pid), texts)
+	}
+	quiet(false)
+	if pid = l.killed(a, pid); !l.isDirect(pid) {
+		t.Errorf("the fourth process is %q", process.Args(pid))
+	}
+	if why := l.untilRecorded(`"confirmed"`); why != "" {
+		t.Error(why)
+	}
+	a.rest()
+}
+
 // TestServerThatRunsOnlyOnce_IsTriedAndServes checks that a server of which one process alone can run, as with a lock or a
 // port, passes its trial, that the daemon can start it at once behind that, and again behind a crash.
 func TestServerThatRunsOnlyOnce_IsTriedAndServes(t *testing.T) {

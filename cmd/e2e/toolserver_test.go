@@ -75,6 +75,7 @@ type toolServer struct {
 	level     string // that a client has set; guarded by mu
 	own       bool
 	under     string
+	hush      string
 	calls     sync.WaitGroup
 
 	mu      sync.Mutex // guards out, too
@@ -111,6 +112,7 @@ func (s *toolServer) watch(parent int, each time.Duration) {
 //	-noise        writes a line that is no JSON before anything else
 //	-listing FILE while there is such a file, lists the tool effect with the members in it
 //	              instead of its own; a name with a slash in it does what look does
+//	-hush FILE    while there is such a file, does not answer resources/list
 //	-first FILE   makes the file, and lists the tool effect with a note that it is the first process if there was none
 //	-only FILE    exits with code 4 if another process that was started with it runs
 //	-sick FILE    while there is such a file, exits at once with code 3
@@ -134,6 +136,7 @@ func toolServerMain(args []string, stdin io.Reader, stdout, stderr io.Writer) in
 	f.BoolVar(&s.own, "own", false, "")
 	watch := f.Duration("watch", 0, "")
 	f.StringVar(&s.under, "under", "", "")
+	f.StringVar(&s.hush, "hush", "", "")
 	if err := f.Parse(args); err != nil {
 		return 2
 	}
@@ -343,9 +346,16 @@ func (s *toolServer) line(line []byte) {
 	}
 }
 
+// isHushed reports whether resources/list gets no answer now.
+func (s *toolServer) isHushed() bool {
+	_, err := os.Stat(s.hush)
+	return s.hush != "" && err == nil
+}
+
 // resource answers a request about resources.
 func (s *toolServer) resource(m *toolMessage) {
 	switch {
+	case m.Method == "resources/list" && s.isHushed():
 	case m.Method == "resources/list" && s.own:
 		list := []any{}
 		for _, uri := range ownResources() {

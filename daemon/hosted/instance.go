@@ -16,11 +16,11 @@ import (
 	"holdline/daemon/events"
 	"holdline/daemon/hosted/dispatch"
 	"holdline/daemon/hosted/entry"
+	"holdline/daemon/hosted/handshake"
 	"holdline/daemon/hosted/relist"
 	"holdline/daemon/hosted/stage"
 	"holdline/daemon/hosted/startup"
 	"holdline/daemon/hosted/upstream"
-	"holdline/daemon/listing"
 	"holdline/daemon/masked"
 	"holdline/daemon/supervisor"
 	"holdline/daemon/tool"
@@ -417,7 +417,7 @@ func (inst *instance) start() error {
 			return err
 		}
 		probing := inst.era() == ""
-		heard := func(lists listing.Lists) error { return way.heard(u, lists) }
+		heard := func(lists handshake.Lists) error { return way.heard(u, lists) }
 		if err = inst.handshake(ctx, u, heard); err == nil {
 			err = inst.m.serve(u)
 		}

@@ -5,10 +5,10 @@ import (
 	"time"
 
 	"holdline/daemon/config/resolve"
+	"holdline/daemon/hosted/handshake"
 	"holdline/daemon/hosted/startup"
 	"holdline/daemon/hosted/upstream"
 	"holdline/daemon/leaf"
-	"holdline/daemon/listing"
 )
 
 // launching is how one start of an instance starts its server: by its leaf, if a record has that, or as its entry says.
@@ -21,6 +21,7 @@ type launching struct {
 	hasTried bool         // a leaf has failed in this start
 	asSpare  bool         // the launcher has failed in this start, and the leaf is tried in its place
 	said     string       // by the latest process
+	unheard  bool         // a list of the latest process was not answered in time: said is not to be compared
 	begun    time.Time    // of the start of the latest process
 	leafSaid string       // by a leaf that did not say what the server had said behind its launcher
 }
@@ -70,16 +71,17 @@ func (w *launching) process(clock *startup.Clock) (resolve.Process, error) {
 }
 
 // heard takes what a process has answered in its handshake. A leaf that is started for the first time must have said
-// what the server says behind its launcher.
-func (w *launching) heard(u *upstream.Process, lists listing.Lists) error {
+// what the server says behind its launcher. If it has not answered all lists in time, as on a busy machine, the next start
+// decides.
+func (w *launching) heard(u *upstream.Process, lists handshake.Lists) error {
 	if w.launch == nil {
 		return nil
 	}
 	w.inst.m.hub.Mu.Lock()
 	about := u.Result
 	w.inst.m.hub.Mu.Unlock()
-	w.said = leaf.Said(about, lists[:])
-	if want := w.launch.Said(); !w.isDirect || want == "" {
+	w.said, w.unheard = leaf.Said(about, lists.Raw[:]), lists.Unheard
+	if want := w.launch.Said(); !w.isDirect || want == "" || w.unheard {
 		return nil
 	} else if want != w.said {
 		w.leafSaid = w.said
@@ -97,6 +99,8 @@ func (w *launching) served(u *upstream.Process) {
 	hub.Mu.Unlock()
 	switch {
 	case w.launch == nil || w.isDirect || worker == nil:
+		return
+	case w.unheard: // what a leaf says is not to be compared with that
 		return
 	case w.leafSaid != "" && w.leafSaid == w.said: // it says by now behind its launcher what its leaf has said
 		hub.WG.Go(func() { w.logged(w.launch.Confirm(w.said)) })

@@ -145,7 +145,7 @@ func (m *Manager) Accept(ctx context.Context, c tool.Caller, name string) ([]str
 // handshake introduces the daemon to a process, in its server's era, and reads the server's lists.
 // It returns when the lists are stored. Calls may follow after [Manager.serve]. heard is called with what the server has
 // said before that is stored.
-func (inst *instance) handshake(ctx context.Context, u *upstream.Process, heard func(listing.Lists) error) error {
+func (inst *instance) handshake(ctx context.Context, u *upstream.Process, heard func(handshake.Lists) error) error {
 	era, failed := handshake.Introduce(ctx, u, inst.m.o.Info, inst.era())
 	var lists handshake.Lists
 	if failed == nil {
@@ -153,7 +153,7 @@ func (inst *instance) handshake(ctx context.Context, u *upstream.Process, heard 
 		if lists, err = inst.lists.Read(ctx); err != nil {
 			return err
 		}
-		if err := heard(lists.Raw); err != nil {
+		if err := heard(lists); err != nil {
 			return err
 		}
 		faultpoint.At("hosted.listed")

@@ -89,7 +89,8 @@ func (c *conversation) ask(ctx context.Context, want wanted) (out heard, err err
 		if err != nil {
 			return out, c.plain(err)
 		}
-		out.names, out.harmless, out.said = []string{}, "", leaf.Said(c.about, lists.Raw[:])
+		out.names, out.harmless = []string{}, ""
+		out.said, out.unheard = leaf.Said(c.about, lists.Raw[:]), lists.Unheard
 		for _, one := range lists.Raw[listing.Tools] {
 			name, _ := mcp.String(jsonrpc.Field(one, listing.Tools.MCP().Key))
 			out.names = append(out.names, name)

@@ -12,6 +12,9 @@ import (
 // make a difference.
 const leafLeave = 10 * time.Second
 
+// notHeard is why a trial has found out nothing. The next start of the server finds it out, or the next trial.
+const notHeard = "it did not answer a list in time, so this is not decided yet"
+
 // leafTrial finds out whether a server may be started without its launcher. Whatever is not clear, it is not.
 type leafTrial struct {
 	launch  *leaf.Launch // nil if no launcher starts it
@@ -36,6 +39,9 @@ func (t *leafTrial) observe(root int, said string) {
 // run starts the server twice without its launcher. It must say what it has said behind that, and end when its stdin does,
 // if it does that behind its launcher, and at SIGTERM. It returns why the server is started with its launcher, or "".
 func (t *leafTrial) run(ctx context.Context, w wanted, behind heard) (why string) {
+	if behind.unheard {
+		return notHeard
+	}
 	direct, ok := t.launch.Direct(true)
 	if t.why != "" || !ok {
 		return t.why
@@ -48,15 +54,17 @@ func (t *leafTrial) run(ctx context.Context, w wanted, behind heard) (why string
 	w.era, w.leave = behind.era, leafLeave
 	for _, w.byTerm = range []bool{false, true} {
 		out, err := ask(ctx, p, t.root, w, nil)
-		if err == nil && out.said != behind.said && !w.byTerm {
+		if err == nil && !out.unheard && out.said != behind.said && !w.byTerm {
 			// Its first start may have changed what it says, such as one that makes its files.
 			if again, err := ask(ctx, t.process, t.root, wanted{era: w.era, patience: w.patience}, nil); err == nil {
-				behind.said = again.said
+				behind.said, behind.unheard = again.said, again.unheard
 			}
 		}
 		switch {
 		case ctx.Err() != nil:
 			return "the trial was interrupted"
+		case err == nil && (out.unheard || behind.unheard):
+			return notHeard
 		case err != nil:
 			why = leaf.NotStarted
 		case out.said != behind.said:

@@ -183,6 +183,7 @@ type heard struct {
 	harmless string   // see [Tools]
 	called   []Called
 	said     string // what stands for all that it has said; see [leaf.Said]
+	unheard  bool   // it has not answered a list in time: said is not to be compared
 	left     bool   // it ended when it was to end
 }
 
@@ -245,7 +246,7 @@ func ask(
 	out, err = c.ask(ctx, want)
 	// Look now: time may also run out while the server ends, below.
 	late := ctx.Err() != nil
-	if want.while != nil && err == nil && !late {
+	if want.while != nil && err == nil && !late && !out.unheard {
 		want.while(cmd.Process.Pid, out.said)
 	}
 	if want.byTerm {
