@@ -11,7 +11,7 @@ import (
 
 // fakeNotifySend plays notify-send: it writes a line with its arguments into a file beside it.
 const fakeNotifySend = `#!/bin/sh
-echo "$@" | tr "\n" " " >>"$0.shown"; echo >>"$0.shown"
+printf '%s\n' "$(printf "%s" "$*" | tr "\n" " ")" >>"$0.shown"
 `
 
 // TestNotifications checks that a user who has asked for notifications sees one when a consult

@@ -22,9 +22,9 @@ import (
 
 // Bounds of notifications.
 const (
-	showTimeout = 5 * time.Second // of one run of the program
-	quiet       = time.Second     // between two about the same thing
-	maxSubjects = 256             // that are remembered for that
+	showTimeout = 15 * time.Second // of one run of the program
+	quiet       = time.Second      // between two about the same thing
+	maxSubjects = 256              // that are remembered for that
 )
 
 // Notifier shows notifications. Its fields must not change once it runs.
