@@ -76,6 +76,9 @@ func TestGuest(t *testing.T) {
 		return names
 	}
 	look := map[string]any{"token": "x"}
+	p.untilReady("docs") // a list does not wait long for a server that starts
+	// The first list starts the server of the guest's project.
+	waitFor(t, "a server of the guest's project", func() bool { return len(list(a)) == 6 })
 	check := func(when string) {
 		t.Helper()
 		for one, want := range map[*agent][]string{
@@ -386,6 +389,8 @@ func TestGuest_EveryMethodRoot(t *testing.T) {
 	p.configure(servers, "sockets", map[string]any{"box": box}).daemon()
 	waitFor(t, "the socket", func() bool { _, err := os.Stat(p.guestPath()); return err == nil })
 	owner := p.agent().shake()
+	p.untilReady("docs") // a list does not wait long for a server that starts
+	p.untilReady("secret")
 	got := owner.ask("resources/read", map[string]any{"uri": "mem://secret"})
 	if !strings.Contains(got.raw, "resource of secret") {
 		t.Fatalf("the owner reads %s", got.raw)

@@ -316,15 +316,22 @@ func (p *place) daemonAt(path string, args ...string) *exec.Cmd {
 	}
 }
 
-// status returns the daemon's status.
+// status returns the daemon's status. On a busy machine a daemon may not answer in time, or the next one
+// may not listen yet: then status asks again.
 func (p *place) status() control.StatusAnswer {
 	p.t.Helper()
-	out, errs, code := p.look("status", "--json")
-	var s control.StatusAnswer
-	if err := json.Unmarshal([]byte(out), &s); err != nil || code != 0 {
-		p.t.Fatalf("status: exit %d, %v\n%s%s", code, err, out, errs)
+	for deadline := time.Now().Add(waitLimit); ; time.Sleep(20 * time.Millisecond) {
+		out, errs, code := p.look("status", "--json")
+		var s control.StatusAnswer
+		err := json.Unmarshal([]byte(out), &s)
+		if err == nil && code == 0 {
+			return s
+		}
+		passes := strings.Contains(errs, "does not answer") || strings.Contains(errs, "Holdline is not running")
+		if !passes || time.Now().After(deadline) {
+			p.t.Fatalf("status: exit %d, %v\n%s%s", code, err, out, errs)
+		}
 	}
-	return s
 }
 
 // until waits until ok is true for the status, and returns that status.

@@ -51,9 +51,9 @@ func TestLogin_WithoutBrowser(t *testing.T) {
 	if cmd.ProcessState.ExitCode() != exitOK || !strings.Contains(shown, "far: logged in, renews itself") {
 		t.Errorf("with a code: %s", shown)
 	}
-	cmd = p.command("servers", "login", "far", "--paste", "--force", "--timeout", "10s")
+	cmd = p.command("servers", "login", "far", "--paste", "--force", "--timeout", "30s")
 	shown = onTerminalSeen(t, cmd, "", "nobody logged in", func(*os.File, string) {})
-	if !strings.Contains(shown, "press Enter: \r\nholdline: far: nobody logged in within 10s") {
+	if !strings.Contains(shown, "press Enter: \r\nholdline: far: nobody logged in within 30s") {
 		t.Errorf("--paste, and nothing is pasted: %q", shown)
 	}
 	cmd = p.command("servers", "login", "far", "--paste", "--force")
