@@ -96,7 +96,7 @@ func newManaged(t *testing.T, dir string) *managed {
 func (m *managed) wipe() {
 	m.t.Helper()
 	latches, _ := filepath.Glob(m.latch("*"))
-	for _, name := range []string{"home", "p", "ledger", "effects", "bin"} {
+	for _, name := range []string{"home", "p", "effects", "bin", testVariablesFile} {
 		latches = append(latches, filepath.Join(m.dir, name))
 	}
 	for _, path := range latches {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"holdline/cmd/holdline/attach"
 	"holdline/cmd/holdline/cli"
 	"holdline/cmd/holdline/pair"
 	"holdline/cmd/holdline/small"
@@ -19,6 +20,7 @@ import (
 	"holdline/daemon/hosted/catalog"
 	"holdline/daemon/hosted/upstream"
 	machines "holdline/daemon/supervisor/far"
+	"holdline/daemon/userenv"
 	"holdline/protocol"
 )
 
@@ -39,6 +41,11 @@ eval "$2"
 func TestMain(m *testing.M) {
 	takeTestVariables()
 	protocol.GreetingTimeout *= slowness
+	attach.StartWait *= 3 * slowness
+	// A profile takes longer on a busy machine. Tests of that time set it.
+	if login, err := time.ParseDuration(cmp.Or(os.Getenv("HOLDLINE_TEST_LOGIN"), "30s")); err == nil {
+		userenv.LoginTimeout = login
+	}
 	if by, err := strconv.Atoi(os.Getenv("HOLDLINE_TEST_WINDOWS")); err == nil {
 		protocol.DivideWindows(by)
 	}

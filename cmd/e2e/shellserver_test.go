@@ -7,17 +7,21 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
+	"runtime"
 	"strings"
-	"time"
+	"sync"
 
 	"holdline/daemon/sandbox/writetest"
 )
 
 // shellServerMain is an MCP server with the tool attempt, which tries every way to write to a
-// directory, the tool run, which runs a command of the shell for 60 seconds or those that are given, the tool reach, which tries one
-// of [reaches], and the tool eat, which allocates memory without end. All others answer with text.
+// directory, the tool run, which runs a command of the shell for 60 seconds or those that are given, the
+// tool reach, which tries one of [reaches], and the tool eat, which allocates memory without end. All
+// others answer with text.
 func shellServerMain(stdin io.Reader, stdout io.Writer) int {
+	keepThreads(8)
 	lines := bufio.NewScanner(stdin)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
@@ -50,9 +54,7 @@ func shellServerMain(stdin io.Reader, stdout io.Writer) int {
 			var text string
 			switch m.Params.Name {
 			case "run":
-				cmd := exec.Command("timeout", "-k", "1", cmp.Or(args.Within, "60"), "bash", "-c", args.Command)
-				cmd.WaitDelay = 5 * time.Second // what it leaves in the background keeps the pipe open
-				out, err := cmd.CombinedOutput()
+				out, err := runShell(cmp.Or(args.Within, "60"), args.Command)
 				text = fmt.Sprintf("%.4000s%v", strings.ToValidUTF8(string(out), ""), err)
 			case "eat":
 				for all := [][]byte{}; ; {
@@ -74,4 +76,56 @@ func shellServerMain(stdin io.Reader, stdout io.Writer) int {
 		}
 	}
 	return 0
+}
+
+// outputEnd is what a process of the server writes behind the output of a command.
+var outputEnd = []byte("\x00end of output\x00")
+
+// runShell runs a command of the shell for so many seconds at most, and returns what it has printed by
+// then. What it leaves in the background keeps the pipe open, so that the pipe has no end.
+func runShell(within, command string) ([]byte, error) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	defer w.Close()
+	read := make(chan []byte, 1)
+	go func() { // until the end of the output, or of the pipe
+		var all []byte
+		for part := make([]byte, 1<<16); ; {
+			n, err := r.Read(part)
+			all = append(all, part[:n]...)
+			if out, _, ended := bytes.Cut(all, outputEnd); ended || err != nil {
+				read <- out
+				return
+			}
+		}
+	}()
+	cmd := exec.Command("timeout", "-k", "1", within, "bash", "-c", command)
+	cmd.Stdout, cmd.Stderr = w, w
+	err = cmd.Run()
+	if _, werr := w.Write(outputEnd); werr != nil {
+		return nil, werr
+	}
+	return <-read, err
+}
+
+// keepThreads starts n threads of the operating system, which the runtime uses later: it ends the process
+// if it needs another thread and may not start one, as where the shell has started all that it may.
+func keepThreads(n int) {
+	var there, over sync.WaitGroup
+	release := make(chan struct{})
+	there.Add(n)
+	for range n {
+		over.Go(func() {
+			runtime.LockOSThread() // so that each has its own
+			defer runtime.UnlockOSThread()
+			there.Done()
+			<-release
+		})
+	}
+	there.Wait()
+	close(release)
+	over.Wait()
 }

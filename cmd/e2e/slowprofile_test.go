@@ -29,6 +29,12 @@ func (p *place) profile(shell, file, text string) {
 	p.env = append(without(p.env, "SHELL"), "SHELL="+path)
 }
 
+// loginTimeout sets how long the login shell may take, for tests in which it hangs.
+func (p *place) loginTimeout(limit string) {
+	p.env = append(p.env, "HOLDLINE_TEST_LOGIN="+limit)
+	p.testVariable("HOLDLINE_TEST_LOGIN=" + limit)
+}
+
 // linked makes a directory that has the tool server under another name. It is on no PATH
 // but one that a test sets.
 func (p *place) linked(name string) (dir string) {
@@ -99,6 +105,7 @@ func TestBadProfile(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := newPlace(t).serve("shared")
+			p.loginTimeout("8s")
 			p.profile(tt.shell, tt.file, tt.text+"\n")
 			a := p.agent().shake()
 			if got := a.ask("tools/call",

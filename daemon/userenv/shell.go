@@ -16,9 +16,12 @@ import (
 	"holdline/daemon/command"
 )
 
-// Limits of a shell that is asked for its environment.
+// LoginTimeout is how long a login shell may take to report its environment: many profiles start version
+// managers. It is constant but for tests.
+var LoginTimeout = 8 * time.Second
+
+// Other limits of a shell that is asked for its environment.
 const (
-	loginTimeout       = 8 * time.Second // many profiles start version managers
 	interactiveTimeout = 3 * time.Second
 	maxOutput          = 1 << 20 // bytes
 )
@@ -77,7 +80,7 @@ func UserShell(getenv func(string) string) Shell {
 // Login returns the environment that the shell gives to programs when it is
 // started as a login shell.
 func (s Shell) Login(ctx context.Context) ([]string, error) {
-	return s.printEnviron(ctx, loginTimeout, false)
+	return s.printEnviron(ctx, LoginTimeout, false)
 }
 
 // Interactive returns the environment that the shell gives to programs when it

@@ -247,7 +247,7 @@ func isLocale(name string) bool { return name == "LANG" || strings.HasPrefix(nam
 // answer of the interactive shell. It waits no longer than the shells have time. It
 // returns an error only if ctx is done before: the cause of ctx.
 func (e *Environ) Await(ctx context.Context, command string) error {
-	limit := time.NewTimer(loginTimeout + interactiveTimeout)
+	limit := time.NewTimer(LoginTimeout + interactiveTimeout)
 	defer limit.Stop()
 	select {
 	case e.needed <- struct{}{}:

@@ -28,8 +28,8 @@ import (
 	"holdline/proxy"
 )
 
-// startWait bounds the wait for a daemon that a command has started.
-const startWait = 15 * time.Second
+// StartWait bounds the wait for a daemon that a command has started. It is constant but for tests.
+var StartWait = 15 * time.Second
 
 // pollInterval is the first wait between two looks for what is about to happen.
 const pollInterval = 10 * time.Millisecond
@@ -150,7 +150,7 @@ func ConnectOrStart(cmd *cobra.Command, proc *cmdenv.Process) (*control.Client, 
 
 // Start does what the user wants who says that the daemon is to run: it counts no more that it was stopped, and a
 // service manager that is to start the daemon listens again. Start connects to the running daemon, or starts one as a
-// proxy would and waits for it, for up to startWait. The caller must close the client.
+// proxy would and waits for it, for up to StartWait. The caller must close the client.
 func Start(cmd *cobra.Command, proc *cmdenv.Process) (*control.Client, error) {
 	paths, err := PathsOf(cmd, proc)
 	if err != nil {
@@ -198,7 +198,7 @@ func LetStart(ctx context.Context, proc *cmdenv.Process, paths socket.Paths) (wa
 }
 
 // startUnlessStopped connects to the running daemon, or starts one as a proxy would and waits for it, for up to
-// startWait. If the user has stopped the daemon, it starts none, and the error is a [*socket.StoppedError].
+// StartWait. If the user has stopped the daemon, it starts none, and the error is a [*socket.StoppedError].
 func startUnlessStopped(cmd *cobra.Command, proc *cmdenv.Process) (*control.Client, error) {
 	paths, err := PathsOf(cmd, proc)
 	if err != nil {
@@ -213,7 +213,7 @@ func startUnlessStopped(cmd *cobra.Command, proc *cmdenv.Process) (*control.Clie
 	case isStopped(err) || !errors.Is(err, socket.ErrNoDaemon):
 		return c, err
 	}
-	ctx, cancel := context.WithTimeout(cmd.Context(), startWait)
+	ctx, cancel := context.WithTimeout(cmd.Context(), StartWait)
 	defer cancel()
 	var ended <-chan error
 	var absent error
@@ -249,7 +249,7 @@ func startUnlessStopped(cmd *cobra.Command, proc *cmdenv.Process) (*control.Clie
 	})
 	if err != nil && ctx.Err() != nil && cmd.Context().Err() == nil { // else the user has ended the command
 		return nil, cmdenv.WithHint(
-			fmt.Errorf("the daemon was started and does not answer after %v (%w)", startWait, absent),
+			fmt.Errorf("the daemon was started and does not answer after %v (%w)", StartWait, absent),
 			"holdline logs says what it does")
 	}
 	return c, err
