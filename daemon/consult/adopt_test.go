@@ -106,14 +106,33 @@ func (h *house) untilEnded(n int64) *answer.Answer {
 	}
 }
 
-// pause returns a step that only waits.
-func pause(seconds float64) claudetest.Step { return claudetest.Step{Do: "none", Delay: seconds} }
+// hold returns a step in which the program waits until open is called.
+func (h *house) hold() (wait claudetest.Step, open func()) {
+	h.t.Helper()
+	path := filepath.Join(claudetest.Writable(h.opt.Home, h.project), "held")
+	err := os.MkdirAll(filepath.Dir(path), 0o700)
+	if err == nil {
+		err = syscall.Mkfifo(path, 0o600)
+	}
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return claudetest.Step{Do: "ledger", Message: path}, func() {
+		h.t.Helper()
+		f, err := os.OpenFile(path, os.O_RDWR, 0) // the program opens the pipe once it has a reader
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		h.t.Cleanup(func() { _ = f.Close() })
+	}
+}
 
 // TestAdopted detaches from a running consult and adopts it in the next daemon. The program
 // runs once, and the repeated call gets the answer.
 func TestAdopted(t *testing.T) {
 	h := newHouse(t, "")
-	args := map[string]any{"prompt": claudetest.Prompt("x", pause(0.7), claudetest.Say("the answer"))}
+	wait, open := h.hold()
+	args := map[string]any{"prompt": claudetest.Prompt("x", wait, claudetest.Say("the answer"))}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	done := h.beginIn(ctx, 1, args)
 	cancel(tool.ErrStopping)
@@ -128,6 +147,7 @@ func TestAdopted(t *testing.T) {
 	if !n.Recorded(h.session, 1) || n.Recorded(h.session, 2) {
 		t.Error("the consult is not known")
 	}
+	open()
 	n.Resumed(h.session, map[int64]struct{}{1: {}})
 	res, err := n.run(t.Context(), 1, args)
 	if err != nil || res.Fault != nil || !strings.HasPrefix(res.Text, "the answer\n") {
@@ -167,23 +187,24 @@ func TestForsaken(t *testing.T) {
 }
 
 // newQueue returns the house of a daemon that has detached from the consult of line 1, which runs,
-// while that of line 2 still waited for it.
-func newQueue(t *testing.T) *house {
+// while that of line 2 still waited for it. The first one goes on to its end once open is called.
+func newQueue(t *testing.T) (h *house, open func()) {
 	t.Helper()
-	h := newHouse(t, "", func(o *Options) { o.Config.Consult.MaxConcurrent = 1 })
+	h = newHouse(t, "", func(o *Options) { o.Config.Consult.MaxConcurrent = 1 })
+	wait, open := h.hold()
 	<-h.beginIn(t.Context(), 1,
-		map[string]any{"prompt": claudetest.Prompt("x", pause(0.5), claudetest.Say("first")), "wait_s": 0})
+		map[string]any{"prompt": claudetest.Prompt("x", wait, claudetest.Say("first")), "wait_s": 0})
 	if _, err := h.run(t.Context(), 2,
 		map[string]any{"prompt": claudetest.Prompt("x", claudetest.Say("second")), "wait_s": 0}); err != nil {
 		t.Fatal(err)
 	}
 	h.detach()
-	return h
+	return h, open
 }
 
 // TestQueuedAgain checks that a job that was still queued is started by the next daemon.
 func TestQueuedAgain(t *testing.T) {
-	h := newQueue(t)
+	h, open := newQueue(t)
 	// A temporary file that the program before an upgrade, with the same pid, left half
 	// written.
 	me := process.Self()
@@ -196,6 +217,7 @@ func TestQueuedAgain(t *testing.T) {
 	if running, queued, _ := n.Counts(); running != 1 || queued != 1 {
 		t.Errorf("%d running, %d queued", running, queued)
 	}
+	open()
 	if _, err := os.Stat(half); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("half a file of the image before is left: %v", err)
 	}
@@ -209,14 +231,16 @@ func TestQueuedAgain(t *testing.T) {
 // TestCancelledAgain cancels a job in the queue that an earlier daemon was about to start when it
 // died: what that has made for it goes.
 func TestCancelledAgain(t *testing.T) {
-	h := newQueue(t)
+	h, open := newQueue(t)
 	id := jobdir.ID(h.session, 2)
 	left := filepath.Join(h.opt.SocketDir, id)
 	if err := os.Mkdir(left, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	n := h.next(2)
-	if a, err := n.Cancel(t.Context(), id); err != nil || a.State != answer.Cancelled {
+	a, err := n.Cancel(t.Context(), id)
+	open()
+	if err != nil || a.State != answer.Cancelled {
 		t.Fatalf("%v %+v", err, a)
 	}
 	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
@@ -239,7 +263,8 @@ func TestMuchOutput(t *testing.T) {
 		steps = append(steps,
 			claudetest.Step{Text: &long, Tool: claudetest.Tool{Name: "Read", Input: map[string]any{"file_path": "x"}}})
 	}
-	steps = append(steps, pause(1), claudetest.Say("the end"))
+	wait, open := h.hold()
+	steps = append(steps, wait, claudetest.Say("the end"))
 	dir := filepath.Join(h.opt.Dir, jobdir.ID(h.session, 1))
 	<-h.beginIn(t.Context(), 1, map[string]any{"prompt": claudetest.Prompt("x", steps...), "wait_s": 0})
 	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
@@ -251,6 +276,7 @@ func TestMuchOutput(t *testing.T) {
 	}
 	h.detach()
 	n := h.next(2)
+	open()
 	a, err := n.Wait(t.Context(), jobdir.ID(h.session, 1), nil)
 	if err != nil || a.State != answer.Done || a.Text != "the end" || a.NumTurns < 35 {
 		t.Errorf("%v state %s, %d turns, %.100q", err, a.State, a.NumTurns, a.Text)
@@ -260,7 +286,7 @@ func TestMuchOutput(t *testing.T) {
 // TestWorkerKilledBeforeItWasTold_NextDaemonBeginsAgain kills the worker of a consult before its process was told
 // anything, while no daemon runs. The next one begins the consult again, and it gets its answer.
 func TestWorkerKilledBeforeItWasTold_NextDaemonBeginsAgain(t *testing.T) {
-	h := newQueue(t)
+	h, open := newQueue(t)
 	dir := filepath.Join(h.opt.Dir, jobdir.ID(h.session, 2))
 	w, err := h.workers.Start(t.Context(), dir, process.Spec{
 		ID: filepath.Base(dir), Kind: process.KindConsult, Name: Claude, Argv: []string{h.opt.Exe, "engine", Claude}, Cwd: dir,
@@ -275,6 +301,7 @@ func TestWorkerKilledBeforeItWasTold_NextDaemonBeginsAgain(t *testing.T) {
 	}
 	<-w.Done()
 	n := h.next(2)
+	open()
 	for i, want := range []string{"first", "second"} {
 		if a, err := n.Wait(t.Context(), jobdir.ID(h.session, int64(i+1)), nil); err != nil || a.Text != want {
 			t.Errorf("%v %+v", err, a)
