@@ -90,10 +90,13 @@ func TestDaemonDiesBeforeARecordIsGivenUp_NextOneReadsIt(t *testing.T) {
 			t.Parallel()
 			p, a := damagePlace(t)
 			var id int
+			open := func() { p.letThrough("e") }
 			want, path := "e", "run/holdline/w/sm-*/"+process.FileState
 			if c.point == "consult.unread" {
 				want, path = "the one answer", "home/.local/state/holdline/consults/*/job.json"
-				id = a.call("consult", p.slow(6))
+				var args map[string]any
+				args, open = p.slowUntil(t)
+				id = a.call("consult", args)
 				p.untilSteps(1)
 			} else {
 				id = a.call("m__effect", map[string]any{"token": "e", "until": p.latch("e")})
@@ -110,9 +113,7 @@ func TestDaemonDiesBeforeARecordIsGivenUp_NextOneReadsIt(t *testing.T) {
 			if err := os.Remove(fault); err != nil {
 				t.Fatal(err)
 			}
-			if c.point == "hosted.unread" {
-				p.letThrough("e")
-			}
+			open()
 			if x := a.wait(id); !strings.HasPrefix(x.text(), want) {
 				t.Errorf("the answer: %s", x.raw)
 			}
