@@ -259,7 +259,7 @@ func TestServerTaskCrashes(t *testing.T) {
 	for _, c := range taskCrashes {
 		t.Run(c.String(), func(t *testing.T) {
 			t.Parallel()
-			p := newPlace(t).login().tasking("project").windows(3).faults()
+			p := newPlace(t).login().tasking("project").windows(5).faults()
 			a := p.taskAgent("--identity", "a")
 			if c.after != "" {
 				p.dieAs(c.after, death{})
