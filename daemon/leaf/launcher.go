@@ -26,18 +26,41 @@ func IsLauncher(program string, args []string) bool {
 // anything; "" for every other command.
 func Unknown(program string, args []string) string { return parse(program, args).unknown }
 
+// Package returns the package whose program a command asks a launcher for, with the version or tag that the command
+// gives it, and the arguments of that program. ok is false for every other command, for one with an option that this
+// package does not know, and for one whose options name the package or the program that runs it.
+func Package(program string, args []string) (spec string, rest []string, ok bool) {
+	w := readWish(program, args)
+	return w.name, w.rest, w.name != "" && w.unknown == "" && !w.chooses
+}
+
+// AsWritten returns the command without the options of its launcher that do not change which program runs, and how.
+func AsWritten(program string, args []string) []string {
+	if w := readWish(program, args); w.name != "" && w.unknown == "" && !w.chooses {
+		return append([]string{w.name}, w.rest...)
+	}
+	return args
+}
+
 // wish is what a command asks a launcher for.
 type wish struct {
-	name    string // of the program, or of its package if no option names one; "" for another command
-	unknown string // the first option that this package does not know
+	name    string   // of the program, or of its package if no option names one; "" for another command
+	unknown string   // the first option that this package does not know
+	rest    []string // arguments of the program
+	chooses bool     // an option names the package, or what runs its program
 }
 
 // parse returns what a command asks a launcher for, where its program can be found. uvx and pipx are no launchers here: while the program runs, uv holds
 // the lock that keeps its environment from being pruned.
-func parse(program string, args []string) (w wish) {
+func parse(program string, args []string) wish {
 	if !canFind {
-		return w
+		return wish{}
 	}
+	return readWish(program, args)
+}
+
+// readWish returns what a command asks a launcher for.
+func readWish(program string, args []string) (w wish) {
 	options, packages := npxOptions, []string{"-p", "--package"}
 	var verbs []string // one of these comes first
 	isNPM := false
@@ -61,24 +84,33 @@ func parse(program string, args []string) (w wish) {
 		long, _, hasValue := strings.Cut(arg, "=")
 		switch {
 		case slices.Contains(options, arg):
+			w.chooses = w.chooses || arg == "--bun"
 		case slices.Contains(packages, arg):
+			w.chooses = true
 			i++ // its value
 		case hasValue && slices.Contains(packages, long) && strings.HasPrefix(long, "--"):
+			w.chooses = true
 		case len(verbs) > 0 && slices.Contains(verbs, arg):
 			verbs = nil
 		case len(verbs) > 0: // it does something else
 			return wish{}
 		case arg == "--":
-			if rest := args[i+1:]; w.name == "" && len(rest) > 0 {
-				w.name = rest[0]
+			rest := args[i+1:]
+			if w.name == "" && len(rest) > 0 {
+				w.name, rest = rest[0], rest[1:]
 			}
+			w.rest = append(w.rest, rest...)
 			return w
 		case strings.HasPrefix(arg, "-"):
 			w.unknown = cmp.Or(w.unknown, arg)
 		case isNPM: // it takes options behind the package, too
+			if w.name != "" {
+				w.rest = append(w.rest, arg)
+			}
 			w.name = cmp.Or(w.name, arg)
 		default:
-			return wish{name: arg, unknown: w.unknown}
+			w.name, w.rest = arg, args[i+1:]
+			return w
 		}
 	}
 	if w.name == "" && w.unknown == "" || len(verbs) > 0 {

@@ -1,0 +1,163 @@
+package servertable
+
+import (
+	"cmp"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"holdline/daemon/command"
+	"holdline/daemon/config"
+	"holdline/daemon/leaf"
+)
+
+// Row is what is known of one package of npm.
+type Row struct {
+	Package string
+	Version string // that was tried
+	Tried   string // the day of that, as 2006-01-02
+
+	// Reads is what it reads of its working directory; "" is nothing, and it does not ask where it runs.
+	Reads string
+	Roots bool // it asks its client for the roots
+	Files bool // its tools take names of files, or of directories, on this machine
+	Asks  bool // it asks its client for a text of a model, or for something of its user
+	// Keeps is what it keeps of its client in memory, and shows to the next one; "" is nothing.
+	Keeps string
+
+	// Args and Env are the arguments and the variables with which it was tried. An argument that ends in = stands for
+	// every value. A server with others is not shared.
+	Args, Env []string
+}
+
+// Scope returns which agents may share a process of the server.
+func (r *Row) Scope() string {
+	switch {
+	case r.Keeps != "" || r.Asks:
+		return config.ScopeSession
+	case r.Reads != "" || r.Roots || r.Files:
+		return config.ScopeProject
+	}
+	return config.ScopeShared
+}
+
+// seen says in words what decides the scope.
+func (r *Row) seen() string {
+	switch {
+	case r.Keeps != "":
+		return "keeps " + r.Keeps + " in memory"
+	case r.Asks:
+		return "asks its client questions"
+	case r.Roots:
+		return "asks its client for its directories"
+	case r.Reads != "":
+		return "reads " + r.Reads
+	case r.Files:
+		return "has tools that take names of files"
+	}
+	return "neither depends on its directory nor keeps anything of its client"
+}
+
+// Find returns the row of a package.
+func Find(name string) (Row, bool) {
+	i := slices.IndexFunc(rows, func(r Row) bool { return r.Package == name })
+	if i < 0 {
+		return Row{}, false
+	}
+	return rows[i], true
+}
+
+// Rows returns the table, by the names of the packages.
+func Rows() []Row { return slices.Clone(rows) }
+
+// Entry is a server as its process is started: its variables are expanded. Values of variables that are not known are
+// as the configuration has them.
+type Entry struct {
+	Command string
+	Args    []string
+	Env     map[string]string // what the entry adds
+	Cwd     string            // "" if the entry names none
+	URL     string            // "" for a program
+}
+
+// Choose returns the scope for a server, and why, for people. What is not known to be safe is not shared: a server
+// that is not in the table, or is started otherwise than it was tried, has a process for each project.
+func Choose(e Entry) (scope, why string) {
+	if e.URL != "" {
+		return config.ScopeShared, "it is reached by its address"
+	}
+	spec, args, ok := leaf.Package(e.Command, e.Args)
+	if !ok {
+		return config.ScopeProject, "it is not known: its command is none that starts a package of npm"
+	}
+	name, version := splitSpec(spec)
+	r, ok := Find(name)
+	if !ok {
+		return config.ScopeProject, "it is not known: " + name + " is not in Holdline's table of servers"
+	}
+	tried := fmt.Sprintf("%s %s (tried on %s)", name, r.Version, r.Tried)
+	if !likeTried(version, r.Version) {
+		return config.ScopeProject, "its version is not known: Holdline knows " + tried
+	}
+	if scope = r.Scope(); scope == config.ScopeShared {
+		if differs := r.differs(e, args); differs != "" {
+			return config.ScopeProject, differs + ", unlike what is known: " + tried
+		}
+	}
+	return scope, "it " + r.seen() + ": " + tried
+}
+
+// differs says in what an entry differs from what was tried; "" if it does not. It shows no value.
+func (r *Row) differs(e Entry, args []string) string {
+	if e.Cwd != "" {
+		return "it has a directory of its own"
+	}
+	for i, arg := range args {
+		if !slices.ContainsFunc(r.Args, func(tried string) bool {
+			return arg == tried || strings.HasSuffix(tried, "=") && strings.HasPrefix(arg, tried)
+		}) {
+			return fmt.Sprintf("its argument %d was not tried", i+1)
+		}
+	}
+	names := make([]string, 0, len(e.Env))
+	for name := range e.Env {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		switch {
+		case !slices.Contains(r.Env, name) && !harmless.Has(name):
+			return "its variable " + name + " was not tried"
+		case namesFile(name) && !isPlace(e.Env[name]):
+			return "its variable " + name + " is no path from the root"
+		}
+	}
+	return ""
+}
+
+// harmless are variables that change neither what a server reads nor what it keeps.
+var harmless = command.NewNames(
+	"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy",
+	"NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE", "SSL_CERT_DIR", "LANG", "LC_ALL", "TZ", "NO_COLOR", "LOG_LEVEL", "DEBUG",
+)
+
+// namesFile reports whether a variable names a file or a directory, by its name.
+func namesFile(name string) bool {
+	last := name[strings.LastIndexByte(name, '_')+1:]
+	return slices.Contains([]string{"PATH", "FILE", "DIR", "DIRECTORY", "ROOT", "FOLDER", "CERTS"}, strings.ToUpper(last))
+}
+
+// isPlace reports whether a text is a path that means the same in every directory.
+func isPlace(s string) bool { return filepath.IsAbs(s) || strings.HasPrefix(s, "~/") }
+
+// Title returns the words for a scope in a plan.
+func Title(scope string) string {
+	switch cmp.Or(scope, config.ScopeProject) {
+	case config.ScopeShared:
+		return "shared by all projects"
+	case config.ScopeSession:
+		return "one for each agent"
+	}
+	return "one for each project"
+}
