@@ -298,6 +298,15 @@ type tableServer struct {
 
 	dir   string
 	asked []string
+	last  answer // to a call
+}
+
+// said returns the text of an answer, or of its error.
+func (x answer) said() string {
+	if x.Error != nil {
+		return x.Error.Message
+	}
+	return x.text()
 }
 
 // cwdProbe notes who asks Node for the working directory. Node itself does at each start.
@@ -452,6 +461,7 @@ func (s *tableServer) call(c tableCall) string {
 	if err := json.Unmarshal([]byte(x.raw), &m); err != nil {
 		s.t.Fatal(err)
 	}
+	s.last = x
 	return string(m.Result) + string(m.Error)
 }
 
@@ -555,10 +565,7 @@ func (trial *tableTrial) watch(t *testing.T, p *place, argv []string) (seen tabl
 	if same != another {
 		seen.keeps = fmt.Sprintf("%.300s, and without that %.300s", same, another)
 	}
-	var m answer
-	if err := json.Unmarshal([]byte(`{"result":`+another+"}"), &m); err == nil {
-		seen.alone = m.text()
-	}
+	seen.alone = other.last.said()
 	other.end()
 	s.end()
 	return seen
@@ -678,7 +685,7 @@ func (trial *tableTrial) share(t *testing.T, p *place, argv []string, scope, alo
 		}))
 	}
 	for i, a := range agents {
-		if x := a.wait(calls[i]); x.Error != nil || scope != config.ScopeProject && x.text() != alone {
+		if x := a.wait(calls[i]); scope != config.ScopeProject && x.said() != alone {
 			t.Errorf("agent %d: %.600s, and without other agents %.600s", i, x.raw, alone)
 		}
 	}

@@ -30,22 +30,29 @@ func Unknown(program string, args []string) string { return parse(program, args)
 // gives it, and the arguments of that program. ok is false for every other command, for one with an option that this
 // package does not know, and for one whose options name the package or the program that runs it.
 func Package(program string, args []string) (spec string, rest []string, ok bool) {
-	w := readWish(program, args)
+	w := readCommand(program, args)
 	return w.name, w.rest, w.name != "" && w.unknown == "" && !w.chooses
 }
 
-// AsWritten returns the command without the options of its launcher that do not change which program runs, and how.
-func AsWritten(program string, args []string) []string {
-	if w := readWish(program, args); w.name != "" && w.unknown == "" && !w.chooses {
-		return append([]string{w.name}, w.rest...)
+// Essential returns the arguments of a command without the options of its launcher that do not change which program
+// runs, such as -y. Two commands of one program for which it returns the same start the same.
+func Essential(program string, args []string) []string {
+	if spec, rest, ok := Package(program, args); ok {
+		return append([]string{"exec", spec, "--"}, rest...)
 	}
 	return args
 }
 
 // wish is what a command asks a launcher for.
 type wish struct {
-	name    string   // of the program, or of its package if no option names one; "" for another command
-	unknown string   // the first option that this package does not know
+	name    string // of the program, or of its package if no option names one; "" for another command
+	unknown string // the first option that this package does not know
+}
+
+// asked is a command that asks a launcher for a program.
+type asked struct {
+	wish
+
 	rest    []string // arguments of the program
 	chooses bool     // an option names the package, or what runs its program
 }
@@ -56,11 +63,11 @@ func parse(program string, args []string) wish {
 	if !canFind {
 		return wish{}
 	}
-	return readWish(program, args)
+	return readCommand(program, args).wish
 }
 
-// readWish returns what a command asks a launcher for.
-func readWish(program string, args []string) (w wish) {
+// readCommand returns what a command asks a launcher for.
+func readCommand(program string, args []string) (w asked) {
 	options, packages := npxOptions, []string{"-p", "--package"}
 	var verbs []string // one of these comes first
 	isNPM := false
@@ -93,7 +100,7 @@ func readWish(program string, args []string) (w wish) {
 		case len(verbs) > 0 && slices.Contains(verbs, arg):
 			verbs = nil
 		case len(verbs) > 0: // it does something else
-			return wish{}
+			return asked{}
 		case arg == "--":
 			rest := args[i+1:]
 			if w.name == "" && len(rest) > 0 {
@@ -114,7 +121,7 @@ func readWish(program string, args []string) (w wish) {
 		}
 	}
 	if w.name == "" && w.unknown == "" || len(verbs) > 0 {
-		return wish{}
+		return asked{}
 	}
 	return w
 }

@@ -550,3 +550,27 @@ func TestLaunchers(t *testing.T) {
 		}
 	}
 }
+
+// TestPackage checks which package a command asks for, with which arguments, and which commands are of no known package.
+// Options that change nothing are left out of what is essential.
+func TestPackage(t *testing.T) {
+	for line, want := range map[string]string{
+		"npx -y pkg": "pkg", "npx pkg@1 a -b": "pkg@1 a -b", "/opt/bin/npx --yes -- pkg -a": "pkg -a", "npm exec -y pkg -- -a": "pkg -a",
+		"npm exec pkg a": "pkg a", "pnpm dlx pkg a": "pkg a", "bunx pkg": "pkg", "npx -q --prefer-offline pkg": "pkg",
+		"bunx --bun pkg": "", "npx -p other pkg": "", "npx --package=other pkg": "", "npx -c pkg": "", "npm run pkg": "", "npm pkg": "",
+		"node pkg": "", "uvx pkg": "", "npx": "",
+	} {
+		words := strings.Fields(line)
+		spec, rest, ok := Package(words[0], words[1:])
+		if got := strings.Join(append([]string{spec}, rest...), " "); ok != (want != "") || ok && got != want {
+			t.Errorf("%s: %q, %v; want %q", line, got, ok, want)
+		}
+		essential := words[1:]
+		if ok {
+			essential = strings.Fields("exec " + spec + " -- " + strings.Join(rest, " "))
+		}
+		if got := Essential(words[0], words[1:]); !slices.Equal(got, essential) {
+			t.Errorf("%s: essential is %q, want %q", line, got, essential)
+		}
+	}
+}

@@ -108,6 +108,13 @@ func Choose(e Entry) (scope, why string) {
 	return scope, "it " + r.seen() + ": " + tried
 }
 
+// PackageOf returns the name of the package of npm that an entry starts, or "".
+func PackageOf(e Entry) string {
+	spec, _, _ := leaf.Package(e.Command, e.Args)
+	name, _ := splitSpec(spec)
+	return name
+}
+
 // differs says in what an entry differs from what was tried; "" if it does not. It shows no value.
 func (r *Row) differs(e Entry, args []string) string {
 	if e.Cwd != "" {

@@ -39,6 +39,7 @@
 //	file.go       the plan for one file of a client
 //	translate.go  what holdline's file says of a client's entry; variables.go: its ${…}
 //	names.go      names of servers in holdline's file
+//	same.go       whether two entries start the same, and which agents may share that
 //	differ.go     in what two servers of one name differ
 //	summary.go    what a plan counts; render.go: its details for people
 //	write.go      carrying out a plan

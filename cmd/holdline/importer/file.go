@@ -69,6 +69,9 @@ type Server struct {
 	Dangling bool     `json:"dangling,omitempty"`
 	Tools    []string `json:"tools,omitempty"` // that its start has shown
 	Call     string   `json:"call,omitempty"`  // one of these, which is called once to check the server
+	// Scope says which agents will share a process of it, and ScopeWhy why, for people.
+	Scope    string `json:"scope,omitempty"`
+	ScopeWhy string `json:"scope_why,omitempty"`
 
 	path    []string
 	program string          // that starts holdline
@@ -150,7 +153,7 @@ func (f *File) giveUp(err error) {
 	f.Diff, f.steps, f.after = []string{}, nil, f.before
 	for _, s := range f.Servers {
 		if s.Verdict == Moves {
-			s.Verdict, s.As, s.Why = Stays, "", notEdited
+			s.Verdict, s.As, s.Why, s.Scope, s.ScopeWhy = Stays, "", notEdited, "", ""
 		}
 	}
 }
@@ -310,6 +313,10 @@ func (p *Plan) planServer(f *File, s *Server, e *clients.Entry) error {
 		if !slices.Contains(p.Left, name) {
 			p.Left = append(p.Left, name)
 		}
+	}
+	s.Scope, s.ScopeWhy = settings.Scope, made.scopeWhy
+	if c := p.candidate(s.As); c.fixed {
+		s.Scope, s.ScopeWhy = c.settings.Scope, "Holdline's file has it so"
 	}
 	s.Verdict, s.Notes, s.Tools, s.Call, s.hosted = Moves, notes, t.Tools, t.Call, settings
 	p.tries[s.key] = one

@@ -21,7 +21,7 @@ type candidate struct {
 
 // chooseName returns the server's name in holdline's file, and records it as taken.
 //
-// If a server of its name is there and says the same, both become one. Otherwise the
+// If a server of its name is there whose process sees the same, both become one. Otherwise the
 // name gets the client's name as a suffix, or that of the project's directory, and
 // then a number. If the name is not that of the entry, s.Why says so.
 func (p *Plan) chooseName(f *File, s *Server, made *server, settings config.Settings) string {
@@ -40,11 +40,11 @@ func (p *Plan) chooseName(f *File, s *Server, made *server, settings config.Sett
 			p.taken = append(p.taken, &candidate{name: name, server: *made, settings: settings, by: f.Title})
 			return name
 		}
-		if p.taken[i].share(made, settings) {
+		if p.taken[i].share(p.o, made, settings) {
 			return name
 		}
 		if name == want {
-			s.Differs = differences(&settings, &p.taken[i].settings)
+			s.Differs = p.o.differences(&settings, &p.taken[i].settings)
 			s.Why = fmt.Sprintf("another server %s is %s's and keeps the name, being first (here: %s)",
 				name, p.taken[i].by, strings.Join(s.Differs, ", "))
 		}
@@ -79,14 +79,18 @@ func serverName(name string) string {
 	return clean
 }
 
-// share makes c stand for another server, too, and reports whether it does. Both
-// servers must be the same but for the projects that see them and for the timeouts.
+// share makes c stand for another server, too, and reports whether it does. Their processes must
+// see the same, and they must be hosted in the same way but for the projects that see them and for
+// the timeouts.
 //
 // The shared server is seen in the projects of both, and the longer timeouts count. A
 // server that the user wrote into holdline's file is never changed: it is shared only
-// if the projects of the other one see it already.
-func (c *candidate) share(s *server, settings config.Settings) bool {
-	if !sameServer(c.settings, settings) {
+// if the projects of the other one see it already. It keeps its scope, unless [Options.Scope] asks for another one.
+func (c *candidate) share(o *Options, s *server, settings config.Settings) bool {
+	if c.fixed && o.Scope == "" {
+		settings.Scope = c.settings.Scope
+	}
+	if !o.isSame(c.settings, settings) {
 		return false
 	}
 	if c.fixed {

@@ -39,11 +39,13 @@ type Options struct {
 	// Daemon is the environment that servers will have, with the variables that the user has kept; nil if it is not
 	// known.
 	Daemon []string
+	// Path is the PATH on which programs of servers will be looked up; "" is that of Daemon, or else of Environ.
+	Path string
 
 	From      []string // names of clients; nil is all that are found
 	Project   bool     // files of the project of Cwd, and in git work trees, too
 	Aggregate bool     // one entry for all servers instead of one for each
-	Scope     string   // of the servers that move; "" is the default
+	Scope     string   // of the servers that move; "" is what is known of each of them
 
 	Keep []string // names of variables that clients pass on, and that servers which move keep
 
@@ -404,6 +406,11 @@ func (p *Plan) changed() []*File {
 
 // Empty reports whether there is nothing to write.
 func (p *Plan) Empty() bool { return len(p.changed()) == 0 }
+
+// candidate returns the server of a name in holdline's file; there must be one.
+func (p *Plan) candidate(name string) *candidate {
+	return p.taken[slices.IndexFunc(p.taken, func(c *candidate) bool { return c.name == name })]
+}
 
 // Connected reports whether an entry of the file starts holdline.
 func (f *File) Connected() bool {

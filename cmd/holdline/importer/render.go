@@ -9,6 +9,7 @@ import (
 
 	"holdline/cmd/holdline/clients"
 	"holdline/daemon/plural"
+	"holdline/daemon/servertable"
 )
 
 // diff returns the lines that show an edit of doc: what the entry runs now, and what
@@ -130,6 +131,9 @@ func (f *File) print(w io.Writer) {
 			line += " [for " + printable(s.Project) + "]"
 		}
 		fmt.Fprintln(w, line)
+		if s.ScopeWhy != "" {
+			fmt.Fprintf(w, "  %-20s   %s: %s\n", "", servertable.Title(s.Scope), printable(s.ScopeWhy))
+		}
 		for _, n := range s.Notes {
 			fmt.Fprintf(w, "  %-20s   note: %s\n", "", n)
 		}

@@ -34,6 +34,8 @@ type server struct {
 
 	passed map[string]string // variables that its client passes on of its own environment, see [server.written]
 
+	scopeWhy string // why it has its scope, for people
+
 	logIn bool // its client has logged in to it, which somebody has to do again
 }
 
@@ -398,14 +400,11 @@ func scalar(v any) (string, bool) {
 	return "", false
 }
 
-// setHosting sets which projects see the server, and how long its calls may take. A
+// setHosting sets which projects see the server, how long its calls may take, and its scope. A
 // server that was for one directory of a git work tree is seen in the whole of it, and
 // still runs in that directory.
 func (t *translation) setHosting() {
 	h := &t.s.Hosting
-	if t.o.Scope != config.ScopeProject { // which is the default
-		h.Scope = t.o.Scope
-	}
 	h.Timeout, h.StartTimeout = t.longLimits()
 	if t.project != "" {
 		// A session is one of a whole work tree, and so is a server's directory.
@@ -414,6 +413,17 @@ func (t *translation) setHosting() {
 		if root != t.project && t.s.Command != "" && t.s.Cwd == "" {
 			t.s.Cwd = t.project
 		}
+	}
+	settings, err := t.s.settings()
+	if err != nil {
+		return // validate says what is wrong
+	}
+	root := ""
+	if len(h.Projects) > 0 {
+		root = h.Projects[0]
+	}
+	if h.Scope, t.s.scopeWhy = t.o.chooseScope(settings, root); h.Scope == config.ScopeProject { // which is the default
+		h.Scope = ""
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"holdline/cmd/holdline/console"
 	"holdline/cmd/holdline/importer"
 	"holdline/daemon/plural"
+	"holdline/daemon/servertable"
 )
 
 // row is one line of the plan: what becomes of a server, or of a file.
@@ -21,10 +22,14 @@ type row struct {
 	verdict console.Painted
 	name    string
 	text    string
+	scope   string // which agents will share a process of it; "" for what does not move
 }
 
-// maxName is the width to which names are padded. A longer one shifts its line.
-const maxName = 24
+// Widths to which names and texts are padded. A longer one shifts its line.
+const (
+	maxName = 24
+	maxText = 40
+)
 
 // Print writes the plan: the summary, and a line for each server or file that changes, or that
 // does not and why. With verbose the plan for each file follows.
@@ -35,7 +40,16 @@ func Print(w io.Writer, plan *importer.Plan, verbose bool) {
 	for _, r := range rows {
 		width = max(width, min(maxName, console.Width(r.name)))
 	}
+	widest := 0
 	for _, r := range rows {
+		if r.scope != "" {
+			widest = max(widest, min(maxText, console.Width(r.text)))
+		}
+	}
+	for _, r := range rows {
+		if r.scope != "" {
+			r.text += strings.Repeat(" ", max(0, widest-console.Width(r.text))) + "  " + r.scope
+		}
 		console.Line(w, 11+width, "  %-5s  %-*s  %s", r.verdict, width, r.name, r.text)
 	}
 	var shown []string
@@ -125,7 +139,9 @@ func moving(plan *importer.Plan) []row {
 		}
 		if _, known := at[s.As]; !known {
 			at[s.As] = len(rows)
-			rows = append(rows, row{verdict: console.Good.Paint("moves"), name: s.As})
+			rows = append(rows, row{
+				verdict: console.Good.Paint("moves"), name: s.As, scope: servertable.Title(s.Scope),
+			})
 			if s.Tools != nil {
 				notes[s.As] = append(notes[s.As], plural.Count(len(s.Tools), "tool"))
 			}
@@ -216,19 +232,19 @@ func files(plan *importer.Plan) []row {
 		}
 		switch {
 		case f.Broken:
-			rows = append(rows, row{console.Bad.Paint("error"), f.Client, f.Path + ": " + f.Why})
+			rows = append(rows, row{verdict: console.Bad.Paint("error"), name: f.Client, text: f.Path + ": " + f.Why})
 		case f.Why != "" && len(f.Servers) > 0:
 			var names []string
 			for _, s := range f.Servers {
 				names = appendNew(names, s.Name)
 			}
 			why := f.Title + ": " + f.Path + " is not edited: " + f.Why
-			rows = append(rows, row{console.Odd.Paint("stays"), strings.Join(names, ", "), why})
+			rows = append(rows, row{verdict: console.Odd.Paint("stays"), name: strings.Join(names, ", "), text: why})
 		}
 	}
 	if len(own) > 0 {
 		text := strings.Join(own, ", ") + "; consult and Holdline's other own tools"
-		rows = slices.Insert(rows, 0, row{console.Good.Paint("adds"), "holdline", text})
+		rows = slices.Insert(rows, 0, row{verdict: console.Good.Paint("adds"), name: "holdline", text: text})
 	}
 	return rows
 }

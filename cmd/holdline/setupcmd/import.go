@@ -27,6 +27,7 @@ import (
 	"holdline/cmd/holdline/importer"
 	"holdline/cmd/holdline/install"
 	"holdline/cmd/holdline/planview"
+	"holdline/daemon/command"
 	"holdline/daemon/config"
 	"holdline/daemon/envfile"
 	"holdline/daemon/plural"
@@ -79,6 +80,11 @@ holdline's configuration always keeps its name.
 changed since, else entry by entry. It leaves and names entries that have changed. The
 files as they were are kept in ~/.local/state/holdline/import until then.
 
+The last column of a server says which agents will share a process of it: all
+projects, one project, or each agent its own. Servers with an address are shared, and
+programs of npm that are known to depend on neither their directory nor their client;
+what is not known is kept apart for each project. -v says why; --scope chooses.
+
 The plan is a summary and a line for each server; -v shows each file. Values of
 variables, headers and arguments are never shown. A client's file that cannot be read
 is left; the command goes on with the others, and fails in the end.
@@ -87,7 +93,7 @@ With --json, an object: summary (counts), files (client, title, path, project, m
 why, broken, servers, consult, changes, diff), servers (names that holdline's file
 gets), config; and after --write or --undo done (files, backup, left). Servers have
 name, project, verdict (moves, stays, ours), as, why, differs, login, tools, notes,
-runs, args (how many), env and headers (names).`,
+runs, args (how many), env and headers (names), scope, scope_why.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runImport(cmd, proc, &o) },
 	})
 	f := cmd.Flags()
@@ -112,7 +118,7 @@ func (o *ImportOptions) addFlags(f *pflag.FlagSet) {
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "show the plan for each file, too")
 	f.BoolVar(&o.aggregate, "aggregate", false, "one entry for all servers instead of one for each")
 	f.BoolVar(&o.Project, "project", false, "files of the current project, and in git work trees, too")
-	f.StringVarP(&o.scope, "scope", "s", "", "project, shared or session, for servers that are moved (default project)")
+	f.StringVarP(&o.scope, "scope", "s", "", "project, shared or session, for servers that are moved\n(default what is known of each; project if nothing is)")
 	console.ConfigFlag(f, &o.file)
 }
 
@@ -188,6 +194,9 @@ func lookAtClients(
 		if err != nil {
 			return nil, nil, err
 		}
+		if look.Path, err = daemonPath(cmd.Context(), l); err != nil {
+			return nil, nil, err
+		}
 		if l.TryAsWritten(); !dry {
 			keep = l.HoldRecords()
 		}
@@ -211,6 +220,12 @@ func lookAtClients(
 		return nil, nil, fmt.Errorf("%w: --skip: %w", cmdenv.ErrUsage, unknown)
 	}
 	return plan, keep, err
+}
+
+// daemonPath returns the PATH on which the daemon looks up programs of servers.
+func daemonPath(ctx context.Context, l *direct.Launcher) (string, error) {
+	environ, err := l.Environ(ctx)
+	return command.Variable(environ, "PATH"), err
 }
 
 // warnUnkept says that what was found out about launchers could not be kept: the daemon finds it out again.

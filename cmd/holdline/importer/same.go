@@ -1,0 +1,150 @@
+package importer
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	programs "holdline/daemon/command"
+	"holdline/daemon/config"
+	"holdline/daemon/config/expand"
+	"holdline/daemon/config/resolve"
+	"holdline/daemon/leaf"
+	"holdline/daemon/redact"
+	"holdline/daemon/servertable"
+)
+
+// environ returns the environment that servers will have, as far as it is known.
+func (o *Options) environ() []string {
+	if o.Daemon != nil {
+		return o.Daemon
+	}
+	return o.Environ
+}
+
+// asSeen returns the settings as the server's process will see them, for comparing: see [Options.resolve]. Options that
+// a launcher alone takes notice of are left out.
+func (o *Options) asSeen(s config.Settings) config.Settings {
+	s = o.resolve(s)
+	s.Args = leaf.Essential(s.Command, s.Args)
+	return s
+}
+
+// resolve returns the settings with variables that have a value expanded, and the program looked up on the PATH that
+// will be used. Variables of the entry that change nothing are left out. What cannot be expanded now stays as it is
+// written. The result may hold secrets.
+func (o *Options) resolve(s config.Settings) config.Settings {
+	outside := expand.Lookup(o.environ())
+	env := map[string]redact.Secret{}
+	for name, text := range s.Env {
+		value := expanded(text.Reveal(), outside)
+		inherited, has := outside(name)
+		switch {
+		case value == "" && maybeUnset.MatchString(text.Reveal()): // the process has no such variable
+		case has && value == inherited && resolve.Inherits(s.InheritEnv, name):
+		default:
+			env[name] = redact.Secret(value)
+		}
+	}
+	lookup := func(name string) (string, bool) {
+		if value, ok := env[name]; ok {
+			return value.Reveal(), true
+		}
+		return outside(name)
+	}
+	s.Env = env
+	s.Cwd = o.place(expanded(s.Cwd, lookup))
+	s.URL = expanded(s.URL, lookup)
+	s.Headers = maps.Clone(s.Headers)
+	for name, text := range s.Headers {
+		s.Headers[name] = redact.Secret(expanded(text.Reveal(), lookup))
+	}
+	args := make([]string, 0, len(s.Args))
+	for _, arg := range s.Args {
+		args = append(args, expanded(arg, lookup))
+	}
+	if s.Command = o.place(expanded(s.Command, lookup)); s.Command != "" {
+		path, _ := lookup("PATH")
+		if o.Path != "" && env["PATH"] == "" {
+			path = o.Path
+		}
+		if at, err := programs.LookPath(s.Command, path); err == nil {
+			s.Command = at
+		}
+	}
+	s.Args = args
+	return s
+}
+
+// maybeUnset matches a value that is one variable, which need not be set.
+var maybeUnset = regexp.MustCompile(`^\$\{[A-Za-z_][A-Za-z0-9_]*:-\}$`)
+
+// expanded returns a text with its variables expanded, or as it is if one of them has no value.
+func expanded(text string, lookup func(string) (string, bool)) string {
+	if out, err := expand.Text(text, lookup); err == nil {
+		return out
+	}
+	return text
+}
+
+// place returns a path with the home directory in place of a leading ~.
+func (o *Options) place(path string) string {
+	switch rest, inHome := strings.CutPrefix(path, "~/"); {
+	case path == "~":
+		return o.Home
+	case inHome:
+		return filepath.Join(o.Home, rest)
+	case filepath.IsAbs(path):
+		return filepath.Clean(path)
+	}
+	return path
+}
+
+// isSame reports whether two servers differ in nothing that their processes can see, nor in how Holdline is to host
+// them; see [sameServer].
+func (o *Options) isSame(a, b config.Settings) bool { return sameServer(o.asSeen(a), o.asSeen(b)) }
+
+// differences says how a server differs from another one of its name, for people. How an argument is written does not
+// count if the processes see the same arguments.
+func (o *Options) differences(s, other *config.Settings) []string {
+	mine, others := o.asSeen(*s), o.asSeen(*other)
+	if !sameServer(config.Settings{Args: mine.Args}, config.Settings{Args: others.Args}) {
+		mine.Args, others.Args = s.Args, other.Args // people know an argument by its number
+	}
+	return differences(&mine, &others)
+}
+
+// chooseScope returns the scope for a server that moves, and why. root is that of the only project that uses it, or "".
+func (o *Options) chooseScope(s config.Settings, root string) (scope, why string) {
+	if o.Scope != "" {
+		return o.Scope, "it was asked for by --scope"
+	}
+	seen := o.resolve(s)
+	entry := servertable.Entry{Command: seen.Command, Args: seen.Args, Cwd: seen.Cwd, URL: seen.URL, Env: map[string]string{}}
+	for name, value := range seen.Env {
+		entry.Env[name] = value.Reveal()
+	}
+	for name := range s.EnvCommands { // what they print is not known here
+		entry.Env[name] = ""
+	}
+	scope, why = servertable.Choose(entry)
+	if name := servertable.PackageOf(entry); scope == config.ScopeShared && name != "" && bringsOwn(root, name) {
+		return config.ScopeProject, "its project has its own copy of " + name
+	}
+	return scope, why
+}
+
+// bringsOwn reports whether a package is installed in a project, whose own copy npx takes there.
+func bringsOwn(root, name string) bool {
+	for dir := root; dir != ""; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "node_modules", name, "package.json")); err == nil {
+			return true
+		}
+		if dir == filepath.Dir(dir) {
+			break
+		}
+	}
+	return false
+}

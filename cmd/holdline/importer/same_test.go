@@ -1,0 +1,148 @@
+package importer
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// program writes a program into the home, and returns its path.
+func program(t *testing.T, home, name string) string {
+	t.Helper()
+	path := filepath.Join(home, "bin", name)
+	write(t, path, "#!/bin/sh\n")
+	if err := os.Chmod(path, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestEntriesWrittenDifferently_OfOneProcess checks that two clients' entries are one server if the process sees the same
+// by both, and two if it can tell them apart. HOME stands for the home.
+func TestEntriesWrittenDifferently_OfOneProcess(t *testing.T) {
+	for name, c := range map[string]struct {
+		one, other string
+		same       bool
+	}{
+		"${HOME} and its path": {`"command": "${HOME}/s", "args": ["${HOME}/d"]`, `"command": "HOME/s", "args": ["HOME/d"]`, true},
+		"a variable with a value": {
+			`"command": "npx", "args": ["x"], "env": {"KEY": "${SET}", "B": "2"}`, `"command": "npx", "args": ["x"], "env": {"B": "2", "KEY": "1"}`, true,
+		},
+		"a default that counts": {`"command": "npx", "args": ["${NOT:-x}"]`, `"command": "npx", "args": ["x"]`, true},
+		"a variable without a value": {
+			`"command": "npx", "args": ["x", "${NOT}"]`, `"command": "npx", "args": ["x", ""]`, false,
+		},
+		"one that need not be set":   {`"command": "npx", "args": ["x"], "env": {"K": "${NOT:-}"}`, `"command": "npx", "args": ["x"]`, true},
+		"one that is inherited":      {`"command": "npx", "args": ["x"], "env": {"HOME": "HOME"}`, `"command": "npx", "args": ["x"]`, true},
+		"one that is another":        {`"command": "npx", "args": ["x"], "env": {"HOME": "/other"}`, `"command": "npx", "args": ["x"]`, false},
+		"on the PATH":                {`"command": "npx", "args": ["x"]`, `"command": "HOME/bin/npx", "args": ["x"]`, true},
+		"not on the PATH":            {`"command": "npx", "args": ["x"]`, `"command": "/opt/npx", "args": ["x"]`, false},
+		"with and without -y":        {`"command": "npx", "args": ["-y", "x", "a"]`, `"command": "npx", "args": ["x", "a"]`, true},
+		"-y and --yes":               {`"command": "npx", "args": ["-y", "x"]`, `"command": "npx", "args": ["--yes", "--", "x"]`, true},
+		"-y behind the package":      {`"command": "npx", "args": ["x", "-y"]`, `"command": "npx", "args": ["x"]`, false},
+		"another package":            {`"command": "npx", "args": ["-y", "x"]`, `"command": "npx", "args": ["-y", "y"]`, false},
+		"the latest version":         {`"command": "npx", "args": ["-y", "x"]`, `"command": "npx", "args": ["-y", "x@latest"]`, false},
+		"npm, and npm exec":          {`"command": "npm", "args": ["exec", "x"]`, `"command": "npm", "args": ["x"]`, false},
+		"-y of something else":       {`"command": "s", "args": ["-y", "x"]`, `"command": "s", "args": ["x"]`, false},
+		"a tilde, which no one sees": {`"command": "npx", "args": ["x", "~/d"]`, `"command": "npx", "args": ["x", "HOME/d"]`, false},
+		"an address with a variable": {`"url": "https://x/${SET}"`, `"url": "https://x/1"`, true},
+		"another value":              {`"command": "npx", "args": ["x"], "env": {"K": "${SET}"}`, `"command": "npx", "args": ["x"], "env": {"K": "2"}`, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			home := t.TempDir()
+			o := options(home)
+			program(t, home, "npx")
+			o.Environ = append(o.Environ, "PATH="+filepath.Join(home, "bin"))
+			for path, text := range map[string]string{".claude.json": c.one, ".cursor/mcp.json": c.other} {
+				// Cursor writes ${env:NAME}.
+				text = strings.ReplaceAll(text, "HOME/", home+"/")
+				text = strings.ReplaceAll(text, `"HOME": "HOME"`, `"HOME": "`+home+`"`)
+				if path == ".cursor/mcp.json" {
+					text = strings.ReplaceAll(text, "${", "${env:")
+				}
+				write(t, filepath.Join(home, path), `{"mcpServers": {"a": {`+text+`}}}`)
+			}
+			want := []string{"a"}
+			if !c.same {
+				want = []string{"a", "a-cursor"}
+			}
+			p := look(t, o)
+			if !slices.Equal(p.Servers, want) {
+				t.Errorf("servers %q, want %q: %q", p.Servers, want, p.Files[0].Servers[0].Differs)
+			}
+		})
+	}
+}
+
+// TestEntriesWrittenDifferently_InHoldlinesFile checks that a server which Holdline's file has is taken for a client's if
+// the process sees the same, that it keeps its scope, and that nothing is written for it.
+func TestEntriesWrittenDifferently_InHoldlinesFile(t *testing.T) {
+	home := t.TempDir()
+	o := options(home)
+	o.Environ = append(o.Environ, "PATH="+filepath.Dir(program(t, home, "npx")))
+	own := `{"mcpServers": {"a": {"command": "npx", "args": ["@modelcontextprotocol/server-memory"], "holdline": {"scope": "session"}}}}`
+	write(t, o.Config, own)
+	write(t, filepath.Join(home, ".claude.json"),
+		`{"mcpServers": {"a": {"command": "`+filepath.Join(home, "bin/npx")+`", "args": ["-y", "@modelcontextprotocol/server-memory"]}}}`)
+	p := look(t, o)
+	if s := p.Files[0].Servers[0]; len(p.Servers) != 0 || s.As != "a" || s.Scope != "session" {
+		t.Errorf("servers %q, and it moves as %s with the scope %s: %q", p.Servers, s.As, s.Scope, s.Differs)
+	}
+	carryOut(t, p)
+	if got := read(t, o.Config); got != own {
+		t.Errorf("holdline's file: %s", got)
+	}
+	o.Scope = "shared" // what the user asks for counts
+	undo(t, o)
+	if p := look(t, o); !slices.Equal(p.Servers, []string{"a-claude"}) {
+		t.Errorf("with --scope shared: %q", p.Servers)
+	}
+}
+
+// TestScopeOfWhatMoves checks which scope the plan has for servers, why, and what is written.
+func TestScopeOfWhatMoves(t *testing.T) {
+	home := t.TempDir()
+	o := options(home)
+	o.Environ = append(o.Environ, "PATH="+filepath.Dir(program(t, home, "npx")))
+	const official = "@modelcontextprotocol/server-"
+	write(t, filepath.Join(home, ".claude.json"), `{"mcpServers": {
+		"memory": {"command": "npx", "args": ["-y", "`+official+`memory"]},
+		"thinking": {"command": "npx", "args": ["-y", "`+official+`sequential-thinking"]},
+		"files": {"command": "npx", "args": ["-y", "`+official+`filesystem", "/srv"]},
+		"unknown": {"command": "npx", "args": ["-y", "no-such-server"]},
+		"far": {"type": "http", "url": "https://x/mcp"}},
+		"projects": {"`+home+`/w": {"mcpServers": {"own": {"command": "npx", "args": ["`+official+`memory", "x"]},
+			"brought": {"command": "npx", "args": ["-y", "-q", "`+official+`memory"], "env": {"LOG_LEVEL": "debug"}}}}}}`)
+	write(t, filepath.Join(home, "w/node_modules", official+"memory/package.json"), "{}")
+	p := look(t, o)
+	got := map[string]string{}
+	for _, s := range p.Files[0].Servers {
+		got[s.Name] = s.Scope
+		if s.ScopeWhy == "" {
+			t.Errorf("%s: nothing says why it is %s", s.Name, s.Scope)
+		}
+	}
+	for name, want := range map[string]string{
+		"memory": "shared", "thinking": "session", "files": "project", "unknown": "project", "far": "shared", "own": "project",
+		"brought": "project",
+	} {
+		if got[name] != want {
+			t.Errorf("%s: %s, want %s", name, got[name], want)
+		}
+	}
+	carryOut(t, p)
+	text := read(t, o.Config)
+	if strings.Count(text, `"shared"`) != 2 || strings.Count(text, `"session"`) != 1 || strings.Contains(text, `"scope": "project"`) {
+		t.Errorf("holdline's file: %s", text)
+	}
+
+	undo(t, o)
+	o.Scope = "session"
+	for _, s := range look(t, o).Files[0].Servers {
+		if s.Scope != "session" || !strings.Contains(s.ScopeWhy, "--scope") {
+			t.Errorf("%s with --scope session: %s, %s", s.Name, s.Scope, s.ScopeWhy)
+		}
+	}
+}

@@ -1,0 +1,166 @@
+package servertable
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"holdline/daemon/config"
+)
+
+// TestTable_RowsAreWhole checks that each row says what was tried and when, and that the table is sorted, has each package
+// once, and has at least the twenty that setup is to know.
+func TestTable_RowsAreWhole(t *testing.T) {
+	all := Rows()
+	if len(all) < 20 {
+		t.Errorf("%d rows", len(all))
+	}
+	if !slices.IsSortedFunc(all, func(a, b Row) int { return strings.Compare(a.Package, b.Package) }) {
+		t.Error("the rows are not sorted by their packages")
+	}
+	scopes := map[string]int{}
+	for i, r := range all {
+		if i > 0 && all[i-1].Package == r.Package {
+			t.Errorf("%s has two rows", r.Package)
+		}
+		if _, err := time.Parse(time.DateOnly, r.Tried); err != nil {
+			t.Errorf("%s was tried on %q", r.Package, r.Tried)
+		}
+		if len(strings.Split(r.Version, ".")) != 3 || !likeTried(r.Version, r.Version) {
+			t.Errorf("%s has the version %q", r.Package, r.Version)
+		}
+		scopes[r.Scope()]++
+	}
+	for _, scope := range []string{config.ScopeShared, config.ScopeProject, config.ScopeSession} {
+		if scopes[scope] == 0 {
+			t.Errorf("no row has the scope %s", scope)
+		}
+	}
+}
+
+// TestTable_ScopeFollowsFromWhatWasSeen checks that a server is shared only if nothing was seen that ties it to a
+// directory or to a client, and that what it keeps of a client counts more than its directory.
+func TestTable_ScopeFollowsFromWhatWasSeen(t *testing.T) {
+	for _, c := range []struct {
+		row  Row
+		want string
+	}{
+		{Row{}, config.ScopeShared},
+		{Row{Reads: ".env"}, config.ScopeProject},
+		{Row{Roots: true}, config.ScopeProject},
+		{Row{Files: true}, config.ScopeProject},
+		{Row{Asks: true}, config.ScopeSession},
+		{Row{Keeps: "its thoughts", Roots: true, Files: true, Reads: ".env"}, config.ScopeSession},
+	} {
+		if got := c.row.Scope(); got != c.want {
+			t.Errorf("%+v: %s, want %s", c.row, got, c.want)
+		}
+		if c.row.seen() == "" {
+			t.Errorf("%+v: nothing says why", c.row)
+		}
+	}
+}
+
+// TestTable_KnownServers checks the scopes of servers that everybody knows.
+func TestTable_KnownServers(t *testing.T) {
+	const official = "@modelcontextprotocol/server-"
+	for name, want := range map[string]string{
+		official + "memory": config.ScopeShared, official + "filesystem": config.ScopeProject,
+		official + "sequential-thinking": config.ScopeSession,
+	} {
+		if r, ok := Find(name); !ok || r.Scope() != want {
+			t.Errorf("%s: %v, %s, want %s", name, ok, r.Scope(), want)
+		}
+	}
+	if r, ok := Find("memory"); ok {
+		t.Errorf("memory is %+v", r)
+	}
+}
+
+// TestScope_OnlyWhatIsKnownIsShared checks the scope of an entry: one that differs from what was tried has a process
+// for each project, even if its package is known.
+func TestScope_OnlyWhatIsKnownIsShared(t *testing.T) {
+	const memory = "@modelcontextprotocol/server-memory"
+	entry := func(line string) Entry {
+		words := strings.Fields(line)
+		return Entry{Command: words[0], Args: words[1:]}
+	}
+	with := func(e Entry, change func(*Entry)) Entry {
+		change(&e)
+		return e
+	}
+	npx := entry("npx -y " + memory)
+	for name, c := range map[string]struct {
+		entry Entry
+		want  string
+		why   string // a part of it
+	}{
+		"as tried":             {npx, config.ScopeShared, "tried on"},
+		"npx by its path":      {entry("/usr/bin/npx " + memory + "@latest"), config.ScopeShared, "tried on"},
+		"npm exec":             {entry("npm exec " + memory), config.ScopeShared, "tried on"},
+		"by its address":       {Entry{URL: "https://x/mcp"}, config.ScopeShared, "address"},
+		"its file":             {with(npx, func(e *Entry) { e.Env = map[string]string{"MEMORY_FILE_PATH": "/m.jsonl"} }), config.ScopeShared, "tried on"},
+		"a relative file":      {with(npx, func(e *Entry) { e.Env = map[string]string{"MEMORY_FILE_PATH": "m.jsonl"} }), config.ScopeProject, "MEMORY_FILE_PATH"},
+		"a file of a variable": {with(npx, func(e *Entry) { e.Env = map[string]string{"MEMORY_FILE_PATH": "${ROOT}/m"} }), config.ScopeProject, "MEMORY_FILE_PATH"},
+		"a proxy":              {with(npx, func(e *Entry) { e.Env = map[string]string{"HTTPS_PROXY": "x"} }), config.ScopeShared, "tried on"},
+		"another variable":     {with(npx, func(e *Entry) { e.Env = map[string]string{"NODE_OPTIONS": "-r ./x"} }), config.ScopeProject, "NODE_OPTIONS"},
+		"a directory":          {with(npx, func(e *Entry) { e.Cwd = "/srv" }), config.ScopeProject, "directory"},
+		"a path behind it":     {entry("npx -y " + memory + " /srv/x"), config.ScopeProject, "argument 1"},
+		"an option behind it":  {entry("npx -y " + memory + " --root=."), config.ScopeProject, "argument 1"},
+		"an unknown option":    {entry("npx --registry=http://x " + memory), config.ScopeProject, "command"},
+		"another package":      {entry("npx -p x " + memory), config.ScopeProject, "command"},
+		"an older major":       {entry("npx -y " + memory + "@0.6.3"), config.ScopeProject, "version"},
+		"a tag":                {entry("npx -y " + memory + "@next"), config.ScopeProject, "version"},
+		"no launcher":          {entry("node /opt/" + memory + "/index.js"), config.ScopeProject, "command"},
+		"a shell":              {entry("sh -c npx"), config.ScopeProject, "command"},
+		"uvx":                  {entry("uvx " + memory), config.ScopeProject, "command"},
+		"not in the table":     {entry("npx -y no-such-server"), config.ScopeProject, "no-such-server"},
+		"a directory given":    {entry("npx -y @modelcontextprotocol/server-filesystem /srv"), config.ScopeProject, "tried on"},
+		"with state":           {entry("npx -y @modelcontextprotocol/server-sequential-thinking"), config.ScopeSession, "in memory"},
+	} {
+		if got, why := Choose(c.entry); got != c.want || !strings.Contains(why, c.why) {
+			t.Errorf("%s: %s, %s; want %s, %s", name, got, why, c.want, c.why)
+		}
+	}
+}
+
+// TestScope_ShowsNoValue checks that the reason for a scope shows neither arguments nor values of variables.
+func TestScope_ShowsNoValue(t *testing.T) {
+	e := Entry{
+		Command: "npx", Args: []string{"-y", "@modelcontextprotocol/server-memory", "SECRET1"}, Env: map[string]string{"X": "SECRET2"},
+	}
+	_, one := Choose(e)
+	e.Args = e.Args[:2]
+	_, other := Choose(e)
+	for _, why := range []string{one, other} {
+		if strings.Contains(why, "SECRET") {
+			t.Errorf("it shows %s", why)
+		}
+	}
+}
+
+// TestVersions checks which versions are like the one that was tried.
+func TestVersions(t *testing.T) {
+	for version, want := range map[string]bool{
+		"": true, "latest": true, "1.4.2": true, "1.9.0": true, "1": true, "1.x": true, "^1.2.0": true, "~1.4": true,
+		"2": false, "2.0.0": false, "0.9.0": false, "next": false, "1.4.2-beta.1": false, ">=1": false, "1 || 2": false, "*": false,
+		"^2": false, "1.4.2.1": false, "v1": false,
+	} {
+		if got := likeTried(version, "1.4.2"); got != want {
+			t.Errorf("%s is like 1.4.2: %v, want %v", version, got, want)
+		}
+	}
+	for version, want := range map[string]bool{"0.6.2": true, "0.6.9": true, "^0.6": true, "0.7.0": false, "0": false, "0.x": false, "1.0.0": false} {
+		if got := likeTried(version, "0.6.2"); got != want {
+			t.Errorf("%s is like 0.6.2: %v, want %v", version, got, want)
+		}
+	}
+	for spec, want := range map[string][2]string{
+		"a": {"a", ""}, "a@1": {"a", "1"}, "@s/a": {"@s/a", ""}, "@s/a@1.2.3": {"@s/a", "1.2.3"}, "a@": {"a", ""},
+	} {
+		if name, version := splitSpec(spec); name != want[0] || version != want[1] {
+			t.Errorf("%s: %s and %s, want %q", spec, name, version, want)
+		}
+	}
+}
