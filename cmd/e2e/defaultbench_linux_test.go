@@ -5,11 +5,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"holdline/daemon/config"
+	"holdline/daemon/servertable"
 )
 
 // ownServers are four servers of npm, by name, each with a call that changes nothing.
@@ -123,9 +125,14 @@ func BenchmarkDefault(b *testing.B) {
 		h := newHousehold(b)
 		servers := map[string]any{}
 		for _, s := range ownServers {
-			entry := map[string]any{"command": "npx", "args": h.npxArgs(s.name)}
+			args := h.npxArgs(s.name)
+			scope, _ := servertable.Choose(servertable.Entry{Command: "npx", Args: args}) // as setup does
 			if shared {
-				entry["holdline"] = hosting{"scope": "shared"}
+				scope = config.ScopeShared
+			}
+			entry := map[string]any{"command": "npx", "args": args}
+			if scope != config.ScopeProject {
+				entry["holdline"] = hosting{"scope": scope, "keep_alive": "10m"} // which is the default
 			}
 			servers[s.name] = entry
 		}
@@ -181,11 +188,10 @@ func (h *household) startOf(b *testing.B, when string, alone, ratio float64) {
 	end([]*agent{a})
 }
 
-// memoryServer returns the pid of the server of that name in the first project, or 0.
+// memoryServer returns the pid of the server of that name, which all projects share, or 0.
 func (h *household) memoryServer() int {
 	for _, w := range h.status().Workers {
-		dir, err := os.Readlink(filepath.Join("/proc", strconv.Itoa(w.ChildPID), "cwd"))
-		if w.Name == "memory" && w.State == "ready" && err == nil && dir == h.projects[0] {
+		if w.Name == "memory" && w.State == "ready" {
 			return w.ChildPID
 		}
 	}

@@ -385,9 +385,9 @@ func (w *docWorld) clients() {
 	w.t.Helper()
 	w.putHome(w.t, map[string]string{
 		".claude.json": `{"mcpServers":{"files":{"command":"npx","args":["files"]},` +
-			`"memory":{"command":"npx","args":["memory"]}}}`,
+			`"memory":{"command":"npx","args":["-y","@modelcontextprotocol/server-memory"]}}}`,
 		".codex/config.toml": "[mcp_servers.files]\ncommand = \"npx\"\nargs = [\"files\"]\n\n" +
-			"[mcp_servers.memory]\ncommand = \"npx\"\nargs = [\"memory\"]\n",
+			"[mcp_servers.memory]\ncommand = \"npx\"\nargs = [\"@modelcontextprotocol/server-memory\"]\n",
 	})
 }
 

@@ -90,6 +90,7 @@ var tableTrials = map[string]tableTrial{
 		elsewhere: []string{"file_path", "previous_path", "files"},
 	},
 	"@upstash/context7-mcp": {
+		env:  map[string]string{"CONTEXT7_API_KEY": "ctx7sk-1"},
 		mark: tableCall{"query-docs", `{"libraryId":"/facebook/react","query":"x"}`},
 		look: tableCall{"resolve-library-id", `{"query":"x","libraryName":"react"}`},
 	},
@@ -135,11 +136,6 @@ var tableTrials = map[string]tableTrial{
 		mark: tableCall{"API-get-users", `{}`},
 		look: tableCall{"API-get-self", `{}`},
 	},
-	"@supabase/mcp-server-supabase": {
-		env:  map[string]string{"SUPABASE_ACCESS_TOKEN": "sbp_1"},
-		mark: tableCall{"list_organizations", `{}`},
-		look: tableCall{"list_projects", `{}`},
-	},
 	"figma-developer-mcp": {
 		args: []string{"--stdio"},
 		env:  map[string]string{"FIGMA_API_KEY": "k"},
@@ -152,8 +148,8 @@ var tableTrials = map[string]tableTrial{
 	},
 	"@sentry/mcp-server": {
 		env:  map[string]string{"SENTRY_ACCESS_TOKEN": "k"},
-		mark: tableCall{"find_organizations", `{}`},
-		look: tableCall{"whoami", `{}`},
+		mark: tableCall{"find_projects", `{"organizationSlug":"o"}`},
+		look: tableCall{"find_organizations", `{}`},
 	},
 	"@brave/brave-search-mcp-server": {
 		env:  map[string]string{"BRAVE_API_KEY": "k"},

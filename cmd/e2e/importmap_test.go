@@ -162,6 +162,7 @@ const layerMap = `
 0 daemon/config/glob
 0 daemon/config/hostname
 2 daemon/config/resolve
+2 daemon/servertable
 1 daemon/gitguard
 1 daemon/program
 1 daemon/sandbox

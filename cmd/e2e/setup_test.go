@@ -158,6 +158,62 @@ func TestSetup_MovesWhatWorks(t *testing.T) {
 	}
 }
 
+// TestSetup_EntriesWrittenDifferently_AreOneServer has three clients write one server in their own ways: by a path with a
+// variable, by its path, and with its variables in another order. Setup makes one server of them, says in the
+// plan which agents share it, and all three clients start that.
+func TestSetup_EntriesWrittenDifferently_AreOneServer(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t).login()
+	home := filepath.Join(p.dir, "home")
+	if err := os.MkdirAll(home, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(filepath.Join(programs, "toolserver"), filepath.Join(home, "toolserver")); err != nil {
+		t.Fatal(err)
+	}
+	entry := func(command, effects string, env map[string]string) map[string]any {
+		return map[string]any{"command": command, "args": []string{"-ledger", effects}, "env": env}
+	}
+	ledger := filepath.Join(home, "effects")
+	p.putHome(t, map[string]string{
+		".claude.json": mustJSON(t, map[string]any{"mcpServers": map[string]any{
+			"tools": entry("${HOME}/toolserver", "${HOME}/effects", map[string]string{"A": "${HOME}/x", "B": "2"}),
+		}}),
+		".cursor/mcp.json": mustJSON(t, map[string]any{"mcpServers": map[string]any{
+			"tools": entry(filepath.Join(home, "toolserver"), ledger, map[string]string{"B": "2", "A": filepath.Join(home, "x")}),
+		}}),
+		".codex/config.toml": "[mcp_servers.tools]\ncommand = " + mustJSON(t, filepath.Join(home, "toolserver")) + "\nargs = " +
+			mustJSON(t, []string{"-ledger", ledger}) + "\nenv = {B = \"2\", A = " + mustJSON(t, filepath.Join(home, "x")) + "}\n",
+	})
+	out, errs, code := p.run("", "setup", "--dry-run")
+	got := strings.Join(strings.Fields(out), " ")
+	if want := "moves tools Claude Code, Codex, Cursor; 15 tools one for each project"; code != exitOK || !strings.Contains(got, want) {
+		t.Errorf("the plan has no %q: exit %d\n%s%s", want, code, out, errs)
+	}
+	var answer setupAnswer
+	decode(t, p.must("setup", "--yes", "--json"), &answer)
+	if answer.Undone || answer.Summary.Servers != 1 || answer.Summary.Entries != 3 {
+		t.Errorf("setup: %+v", answer.Summary)
+	}
+	for _, f := range answer.Files {
+		for _, s := range f.Servers {
+			if s.As != "tools" || s.Scope != "project" || !strings.Contains(s.ScopeWhy, "does not know") {
+				t.Errorf("%s: %s moves as %s, scope %q: %q", f.Client, s.Name, s.As, s.Scope, s.ScopeWhy)
+			}
+		}
+	}
+	for _, name := range []string{".claude.json", ".cursor/mcp.json", ".codex/config.toml"} {
+		if text := p.read(t, name); !strings.Contains(text, "mcp-stdio") || strings.Contains(text, "effects") {
+			t.Errorf("%s: %s", name, text)
+		}
+	}
+	a := p.agent("--server", "tools").shake()
+	if x := a.wait(a.call("effect", map[string]any{"token": "t"})); x.text() != "t" {
+		t.Errorf("effect: %s", x.raw)
+	}
+	a.leave()
+}
+
 // TestSetup_CallsOneReadOnlyToolOfEachServer checks that setup calls the tool that its plan names, once for
 // each server, through the entries of clients that speak different versions of MCP, to strict servers of
 // others; that --no-call calls none; and that a server whose entry lists its tools, but does not get a call

@@ -89,23 +89,23 @@ func Choose(e Entry) (scope, why string) {
 	}
 	spec, args, ok := leaf.Package(e.Command, e.Args)
 	if !ok {
-		return config.ScopeProject, "it is not known: its command is none that starts a package of npm"
+		return config.ScopeProject, "Holdline does not know it: its command names no package of npm"
 	}
 	name, version := splitSpec(spec)
 	r, ok := Find(name)
 	if !ok {
-		return config.ScopeProject, "it is not known: " + name + " is not in Holdline's table of servers"
+		return config.ScopeProject, "Holdline does not know it: " + name + " is not in its table of servers"
 	}
-	tried := fmt.Sprintf("%s %s (tried on %s)", name, r.Version, r.Tried)
+	tried := fmt.Sprintf("%s %s, tried on %s", name, r.Version, r.Tried)
 	if !likeTried(version, r.Version) {
-		return config.ScopeProject, "its version is not known: Holdline knows " + tried
+		return config.ScopeProject, "Holdline does not know this version of it: it knows " + tried
 	}
 	if scope = r.Scope(); scope == config.ScopeShared {
 		if differs := r.differs(e, args); differs != "" {
-			return config.ScopeProject, differs + ", unlike what is known: " + tried
+			return config.ScopeProject, differs + ": Holdline knows " + tried
 		}
 	}
-	return scope, "it " + r.seen() + ": " + tried
+	return scope, "it " + r.seen() + " (" + tried + ")"
 }
 
 // PackageOf returns the name of the package of npm that an entry starts, or "".

@@ -26,7 +26,7 @@ func TestEntriesWrittenDifferently_OfOneProcess(t *testing.T) {
 		one, other string
 		same       bool
 	}{
-		"${HOME} and its path": {`"command": "${HOME}/s", "args": ["${HOME}/d"]`, `"command": "HOME/s", "args": ["HOME/d"]`, true},
+		"a path in the home": {`"command": "${HOME}/s", "args": ["${HOME}/d"]`, `"command": "HOME/s", "args": ["HOME/d"]`, true},
 		"a variable with a value": {
 			`"command": "npx", "args": ["x"], "env": {"KEY": "${SET}", "B": "2"}`, `"command": "npx", "args": ["x"], "env": {"B": "2", "KEY": "1"}`, true,
 		},
@@ -70,7 +70,7 @@ func TestEntriesWrittenDifferently_OfOneProcess(t *testing.T) {
 			}
 			p := look(t, o)
 			if !slices.Equal(p.Servers, want) {
-				t.Errorf("servers %q, want %q: %q", p.Servers, want, p.Files[0].Servers[0].Differs)
+				t.Errorf("servers %q, want %q: %q", p.Servers, want, p.Files[1].Servers[0].Differs)
 			}
 		})
 	}

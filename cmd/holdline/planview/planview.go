@@ -28,7 +28,7 @@ type row struct {
 // Widths to which names and texts are padded. A longer one shifts its line.
 const (
 	maxName = 24
-	maxText = 40
+	maxText = 32
 )
 
 // Print writes the plan: the summary, and a line for each server or file that changes, or that
@@ -42,8 +42,8 @@ func Print(w io.Writer, plan *importer.Plan, verbose bool) {
 	}
 	widest := 0
 	for _, r := range rows {
-		if r.scope != "" {
-			widest = max(widest, min(maxText, console.Width(r.text)))
+		if w := console.Width(r.text); r.scope != "" && w <= maxText {
+			widest = max(widest, w)
 		}
 	}
 	for _, r := range rows {
