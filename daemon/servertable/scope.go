@@ -79,6 +79,7 @@ type Entry struct {
 	Env     map[string]string // what the entry adds
 	Cwd     string            // "" if the entry names none
 	URL     string            // "" for a program
+	Version string            // that its launcher has started; "" if that is not known
 }
 
 // Choose returns the scope for a server, and why, for people. What is not known to be safe is not shared: a server
@@ -96,6 +97,7 @@ func Choose(e Entry) (scope, why string) {
 	if !ok {
 		return config.ScopeProject, "Holdline does not know it: " + name + " is not in its table of servers"
 	}
+	version = cmp.Or(e.Version, version)
 	tried := fmt.Sprintf("%s %s, tried on %s", name, r.Version, r.Tried)
 	if !likeTried(version, r.Version) {
 		return config.ScopeProject, "Holdline does not know this version of it: it knows " + tried

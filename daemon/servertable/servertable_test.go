@@ -111,6 +111,8 @@ func TestScope_OnlyWhatIsKnownIsShared(t *testing.T) {
 		"an unknown option":    {entry("npx --registry=http://x " + memory), config.ScopeProject, "command"},
 		"another package":      {entry("npx -p x " + memory), config.ScopeProject, "command"},
 		"an older major":       {entry("npx -y " + memory + "@0.6.3"), config.ScopeProject, "version"},
+		"a newer one started":  {with(npx, func(e *Entry) { e.Version = "2027.1.0" }), config.ScopeProject, "version"},
+		"one like it started":  {with(npx, func(e *Entry) { e.Version = "2026.9.1" }), config.ScopeShared, "tried on"},
 		"a tag":                {entry("npx -y " + memory + "@next"), config.ScopeProject, "version"},
 		"no launcher":          {entry("node /opt/" + memory + "/index.js"), config.ScopeProject, "command"},
 		"a shell":              {entry("sh -c npx"), config.ScopeProject, "command"},

@@ -57,6 +57,7 @@ type Tools struct {
 	Took     time.Duration // until it had listed them
 	Launcher string        // of the server, such as npx, if it may be started without that; else ""
 	Why      string        // it is started with that launcher; "" if it is started without it from now on
+	Runs     []string      // the program that the launcher has started, with its arguments; nil if that is not known
 }
 
 // Try starts a server, introduces itself and asks it for its tools as the daemon does, and kills its
@@ -94,6 +95,9 @@ func (l *Launcher) Try(
 	out, err := tryProcess(ctx, p, root, w, said)
 	tools = Tools{Names: out.names, Harmless: out.harmless, Took: time.Since(begun)}
 	if err == nil && t.launch != nil {
+		if program, ok := t.launch.Direct(true); ok {
+			tools.Runs = append([]string{program.Command}, program.Args...)
+		}
 		tools.Launcher, tools.Why = filepath.Base(s.Command), t.run(ctx, wanted{patience: s.StartTimeout}, out)
 	}
 	if errors.Is(err, ErrNeedsLogin) && len(s.Headers) > 0 {

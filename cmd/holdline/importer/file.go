@@ -262,7 +262,7 @@ func (p *Plan) planServer(f *File, s *Server, e *clients.Entry) error {
 	s.key = trialKey(made)
 	t, tried := p.trials[s.key]
 	s.fails, s.Late = t.Err != nil && !t.Login, t.Late
-	settings, err := made.settings()
+	settings, err := made.setScope(p.o, t.Runs)
 	if err != nil {
 		return err
 	}
@@ -324,10 +324,10 @@ func (p *Plan) planServer(f *File, s *Server, e *clients.Entry) error {
 	return nil
 }
 
-// trialKey returns the key of a server in Plan.tries: what decides whether it works. Timeouts do
+// trialKey returns the key of a server in Plan.tries: what decides whether it works. Its scope and timeouts do
 // not, and the type only repeats whether it has a command or an address.
 func trialKey(s server) string {
-	s.Type, s.Hosting.Timeout, s.Hosting.StartTimeout = "", "", ""
+	s.Type, s.Hosting.Scope, s.Hosting.Timeout, s.Hosting.StartTimeout = "", "", "", ""
 	return string(clients.Object(s.fields()))
 }
 

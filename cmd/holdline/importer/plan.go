@@ -80,6 +80,7 @@ type Trial struct {
 	Err   error    // why it does not work
 	Login bool     // it needs a login; Err is set, too
 	Late  bool     // it did not answer in time; Err is set, too
+	Runs  []string // the program that its launcher has started, with its arguments; nil if that is not known
 }
 
 // TryEvent says that the start of a server has begun or ended.

@@ -1,6 +1,7 @@
 package importer
 
 import (
+	"encoding/json"
 	"maps"
 	"os"
 	"path/filepath"
@@ -116,8 +117,26 @@ func (o *Options) differences(s, other *config.Settings) []string {
 	return differences(&mine, &others)
 }
 
+// setScope sets the scope of a server that moves, and why it has that, and returns its settings. runs is what its launcher
+// has started; nil if that is not known.
+func (s *server) setScope(o *Options, runs []string) (config.Settings, error) {
+	settings, err := s.settings()
+	if err != nil {
+		return settings, err
+	}
+	root := ""
+	if len(s.Hosting.Projects) > 0 {
+		root = s.Hosting.Projects[0]
+	}
+	settings.Scope, s.scopeWhy = o.chooseScope(settings, root, runs)
+	if s.Hosting.Scope = settings.Scope; settings.Scope == config.ScopeProject { // which is the default
+		s.Hosting.Scope = ""
+	}
+	return settings, nil
+}
+
 // chooseScope returns the scope for a server that moves, and why. root is that of the only project that uses it, or "".
-func (o *Options) chooseScope(s config.Settings, root string) (scope, why string) {
+func (o *Options) chooseScope(s config.Settings, root string, runs []string) (scope, why string) {
 	if o.Scope != "" {
 		return o.Scope, "it was asked for by --scope"
 	}
@@ -129,11 +148,32 @@ func (o *Options) chooseScope(s config.Settings, root string) (scope, why string
 	for name := range s.EnvCommands { // what they print is not known here
 		entry.Env[name] = ""
 	}
+	name := servertable.PackageOf(entry)
+	if name != "" {
+		entry.Version = installedVersion(runs, name)
+	}
 	scope, why = servertable.Choose(entry)
-	if name := servertable.PackageOf(entry); scope == config.ScopeShared && name != "" && bringsOwn(root, name) {
+	if scope == config.ScopeShared && name != "" && bringsOwn(root, name) {
 		return config.ScopeProject, "its project has its own copy of " + name
 	}
 	return scope, why
+}
+
+// installedVersion returns the version of a package of npm, of which a command runs a script; "" if it runs none.
+func installedVersion(argv []string, name string) string {
+	inside := "/node_modules/" + name + "/"
+	for _, arg := range argv {
+		at := strings.LastIndex(arg, inside)
+		if at < 0 || !filepath.IsAbs(arg) {
+			continue
+		}
+		var about struct{ Version string }
+		text, err := os.ReadFile(arg[:at] + inside + "package.json")
+		if err == nil && json.Unmarshal(text, &about) == nil {
+			return about.Version
+		}
+	}
+	return ""
 }
 
 // bringsOwn reports whether a package is installed in a project, whose own copy npx takes there.

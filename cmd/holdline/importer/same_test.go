@@ -1,11 +1,15 @@
 package importer
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"holdline/daemon/config"
+	"holdline/daemon/servertable"
 )
 
 // program writes a program into the home, and returns its path.
@@ -143,6 +147,37 @@ func TestScopeOfWhatMoves(t *testing.T) {
 	for _, s := range look(t, o).Files[0].Servers {
 		if s.Scope != "session" || !strings.Contains(s.ScopeWhy, "--scope") {
 			t.Errorf("%s with --scope session: %s, %s", s.Name, s.Scope, s.ScopeWhy)
+		}
+	}
+}
+
+// TestScopeOfWhatMoves_FollowsTheVersionThatStarts checks that an entry without a version is taken for the version that its
+// launcher has started: a newer major version than the table knows is kept apart for each project.
+func TestScopeOfWhatMoves_FollowsTheVersionThatStarts(t *testing.T) {
+	const name = "@modelcontextprotocol/server-memory"
+	r, ok := servertable.Find(name)
+	if !ok {
+		t.Fatal("the table does not know " + name)
+	}
+	for version, want := range map[string]string{r.Version: "shared", "9999.1.0": "project", "": "shared"} {
+		home := t.TempDir()
+		o := options(home)
+		o.Environ = append(o.Environ, "PATH="+filepath.Dir(program(t, home, "npx")))
+		write(t, filepath.Join(home, ".claude.json"), `{"mcpServers": {"a": {"command": "npx", "args": ["-y", "`+name+`"]}}}`)
+		at := filepath.Join(home, "cache/node_modules", name)
+		o.Try = func(context.Context, *config.Settings, string) Trial {
+			return Trial{Tools: []string{"x"}, Runs: []string{"/usr/bin/node", filepath.Join(at, "dist/index.js")}}
+		}
+		if version != "" { // else the package is gone
+			write(t, filepath.Join(at, "package.json"), `{"version": "`+version+`"}`)
+		}
+		p := look(t, o)
+		if s := p.Files[0].Servers[0]; s.Scope != want || s.Verdict != Moves {
+			t.Errorf("version %q: %s, %s: %s, want %s", version, s.Verdict, s.Scope, s.ScopeWhy, want)
+		}
+		carryOut(t, p)
+		if got := strings.Contains(read(t, o.Config), `"shared"`); got != (want == "shared") {
+			t.Errorf("version %q: holdline's file: %s", version, read(t, o.Config))
 		}
 	}
 }

@@ -400,7 +400,7 @@ func scalar(v any) (string, bool) {
 	return "", false
 }
 
-// setHosting sets which projects see the server, how long its calls may take, and its scope. A
+// setHosting sets which projects see the server, and how long its calls may take. A
 // server that was for one directory of a git work tree is seen in the whole of it, and
 // still runs in that directory.
 func (t *translation) setHosting() {
@@ -413,17 +413,6 @@ func (t *translation) setHosting() {
 		if root != t.project && t.s.Command != "" && t.s.Cwd == "" {
 			t.s.Cwd = t.project
 		}
-	}
-	settings, err := t.s.settings()
-	if err != nil {
-		return // validate says what is wrong
-	}
-	root := ""
-	if len(h.Projects) > 0 {
-		root = h.Projects[0]
-	}
-	if h.Scope, t.s.scopeWhy = t.o.chooseScope(settings, root); h.Scope == config.ScopeProject { // which is the default
-		h.Scope = ""
 	}
 }
 

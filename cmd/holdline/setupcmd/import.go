@@ -207,7 +207,7 @@ func lookAtClients(
 			tools, err := l.Try(ctx, s, root, func(line string) { live.Say(s.Name, line) })
 			ended := importer.Trial{
 				Tools: tools.Names, Err: err,
-				Login: errors.Is(err, direct.ErrNeedsLogin), Late: errors.Is(err, direct.ErrLate),
+				Login: errors.Is(err, direct.ErrNeedsLogin), Late: errors.Is(err, direct.ErrLate), Runs: tools.Runs,
 			}
 			if o.calls && err == nil {
 				ended.Call = tools.Harmless
