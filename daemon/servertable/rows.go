@@ -6,10 +6,6 @@ var rows = []Row{
 		Package: "@antv/mcp-server-chart", Version: "0.9.10", Tried: "2026-11-29",
 	},
 	{
-		Package: "@benborla29/mcp-server-mysql", Version: "2.0.9", Tried: "2026-11-29",
-		Reads: ".env of its directory",
-	},
-	{
 		Package: "@brave/brave-search-mcp-server", Version: "2.1.4", Tried: "2026-11-29",
 		Reads: ".env of its directory",
 	},
@@ -19,7 +15,7 @@ var rows = []Row{
 	},
 	{
 		Package: "@hubspot/mcp-server", Version: "0.4.0", Tried: "2026-11-29",
-		Env: []string{"PRIVATE_APP_ACCESS_TOKEN"},
+		Reads: ".env of its directory",
 	},
 	{
 		Package: "@modelcontextprotocol/server-brave-search", Version: "0.6.2", Tried: "2026-11-29",
@@ -69,9 +65,6 @@ var rows = []Row{
 		Reads: "its directory",
 	},
 	{
-		Package: "@openbnb/mcp-server-airbnb", Version: "0.3.0", Tried: "2026-11-29",
-	},
-	{
 		Package: "@perplexity-ai/mcp-server", Version: "1.2.1", Tried: "2026-11-29",
 		Env: []string{"PERPLEXITY_API_KEY"},
 	},
@@ -93,7 +86,7 @@ var rows = []Row{
 	},
 	{
 		Package: "airtable-mcp-server", Version: "1.14.0", Tried: "2026-11-29",
-		Env: []string{"AIRTABLE_API_KEY"},
+		Files: true,
 	},
 	{
 		Package: "chrome-devtools-mcp", Version: "1.11.0", Tried: "2026-11-29",
@@ -112,15 +105,8 @@ var rows = []Row{
 		Reads: ".env of its directory", Files: true,
 	},
 	{
-		Package: "mcp-mermaid", Version: "0.4.1", Tried: "2026-11-29",
-	},
-	{
 		Package: "mcp-searxng", Version: "2.4.0", Tried: "2026-11-29",
 		Env: []string{"SEARXNG_URL"},
-	},
-	{
-		Package: "mongodb-mcp-server", Version: "3.0.4", Tried: "2026-11-29",
-		Keeps: "its connection",
 	},
 	{
 		Package: "tavily-mcp", Version: "0.2.22", Tried: "2026-11-29",
