@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -450,6 +451,18 @@ func (s *tableServer) end() {
 	_ = s.cmd.Wait()
 }
 
+// endAll kills what servers that are gone have left in the place, such as a server whose strace was killed, or a browser.
+func (p *place) endAll() {
+	p.t.Helper()
+	waitFor(p.t, "the end of what the server has left", func() bool {
+		left := p.processes()
+		for pid := range left {
+			_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended with another one
+		}
+		return len(left) == 0
+	})
+}
+
 // watch tries the server by itself.
 func (trial *tableTrial) watch(t *testing.T, p *place, argv []string) (seen tableSeen) {
 	t.Helper()
@@ -475,6 +488,7 @@ func (trial *tableTrial) watch(t *testing.T, p *place, argv []string) (seen tabl
 	t.Logf("%s: %.300s", trial.look.tool, s.call(trial.look))
 	s.quiet()
 	s.end()
+	p.endAll()
 	seen.asked = s.asked
 	seen.reads = tableReads(t, p.project, trace, notes)
 
@@ -490,6 +504,7 @@ func (trial *tableTrial) watch(t *testing.T, p *place, argv []string) (seen tabl
 	seen.alone = other.last.said()
 	other.end()
 	s.end()
+	p.endAll()
 	return seen
 }
 
