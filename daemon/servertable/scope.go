@@ -83,7 +83,8 @@ type Entry struct {
 }
 
 // Choose returns the scope for a server, and why, for people. What is not known to be safe is not shared: a server
-// that is not in the table, or is started otherwise than it was tried, has a process for each project.
+// that is not in the table, or is started otherwise than it was tried, has a process for each project. The reason shows no
+// argument, which may be secret: it names a package only if the table does.
 func Choose(e Entry) (scope, why string) {
 	if e.URL != "" {
 		return config.ScopeShared, "it is reached by its address"
@@ -95,7 +96,7 @@ func Choose(e Entry) (scope, why string) {
 	name, version := splitSpec(spec)
 	r, ok := Find(name)
 	if !ok {
-		return config.ScopeProject, "Holdline does not know it: " + name + " is not in its table of servers"
+		return config.ScopeProject, "Holdline does not know it: its package is not in the table of servers"
 	}
 	version = cmp.Or(e.Version, version)
 	tried := fmt.Sprintf("%s %s, tried on %s", name, r.Version, r.Tried)

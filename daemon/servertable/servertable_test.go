@@ -117,7 +117,7 @@ func TestScope_OnlyWhatIsKnownIsShared(t *testing.T) {
 		"no launcher":          {entry("node /opt/" + memory + "/index.js"), config.ScopeProject, "command"},
 		"a shell":              {entry("sh -c npx"), config.ScopeProject, "command"},
 		"uvx":                  {entry("uvx " + memory), config.ScopeProject, "command"},
-		"not in the table":     {entry("npx -y no-such-server"), config.ScopeProject, "no-such-server"},
+		"not in the table":     {entry("npx -y no-such-server"), config.ScopeProject, "table"},
 		"a directory given":    {entry("npx -y @modelcontextprotocol/server-filesystem /srv"), config.ScopeProject, "tried on"},
 		"with state":           {entry("npx -y @modelcontextprotocol/server-sequential-thinking"), config.ScopeSession, "in memory"},
 	} {
@@ -135,7 +135,8 @@ func TestScope_ShowsNoValue(t *testing.T) {
 	_, one := Choose(e)
 	e.Args = e.Args[:2]
 	_, other := Choose(e)
-	for _, why := range []string{one, other} {
+	_, third := Choose(Entry{Command: "npx", Args: []string{"SECRET3"}})
+	for _, why := range []string{one, other, third} {
 		if strings.Contains(why, "SECRET") {
 			t.Errorf("it shows %s", why)
 		}
