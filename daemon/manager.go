@@ -44,6 +44,9 @@ func (d *daemon) forgetStarts(ctx context.Context) error {
 				d.Log.InfoContext(ctx, "systemd has forgotten the starts before this one")
 				break
 			}
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
 			d.Log.WarnContext(ctx, "systemd still counts the starts of this daemon", "err", err)
 		}
 	}

@@ -21,7 +21,7 @@ import (
 
 // Times of the user manager.
 const (
-	managerTimeout = 8 * time.Second // without an answer the worker goes without its limits; three were too few on a busy machine
+	managerTimeout = 6 * time.Second // without an answer the worker has no limits; three were too few on a busy machine
 	pollPause      = 5 * time.Millisecond
 )
 

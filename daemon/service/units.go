@@ -117,7 +117,7 @@ func (u Units) Ask(ctx context.Context) (socket, service UnitState, err error) {
 	out, err := u.systemctl(ctx, "show", "--property=Id,LoadState,ActiveState,Result,NeedDaemonReload,NRestarts",
 		contrib.SystemdSocket, contrib.SystemdService).Output()
 	if err != nil {
-		return socket, service, fmt.Errorf("systemctl --user show: %w", err)
+		return socket, service, fmt.Errorf("systemctl --user show: %w", late(ctx, err))
 	}
 	found := map[string]*UnitState{contrib.SystemdSocket: &socket, contrib.SystemdService: &service}
 	for block := range strings.SplitSeq(string(out), "\n\n") {
@@ -162,10 +162,20 @@ func (u Units) tell(ctx context.Context, verb string, args ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	if out, err := u.systemctl(ctx, append([]string{verb}, args...)...).CombinedOutput(); err != nil {
-		return fmt.Errorf("systemctl --user %s: %w: %s", verb, err, bytes.TrimSpace(out))
+		return fmt.Errorf("systemctl --user %s: %w: %s", verb, late(ctx, err), bytes.TrimSpace(out))
 	}
 	return nil
 }
+
+// late returns the error of a command that was killed since its time had passed: in words, not that it was killed.
+func late(ctx context.Context, err error) error {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return errLate
+	}
+	return err
+}
+
+var errLate = errors.New("no answer in time")
 
 // systemctl returns a command to the user's systemd.
 func (u Units) systemctl(ctx context.Context, args ...string) *exec.Cmd {

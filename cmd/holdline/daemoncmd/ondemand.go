@@ -36,13 +36,13 @@ func prepare(ctx context.Context, proc *cmdenv.Process, paths socket.Paths, only
 		at = paths.Start()
 	}
 	manageable := units.Listens(at)
+	if !onlyWhy {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, starter.ManagerTimeout)
+		defer cancel()
+	}
 	switch {
 	case manageable && (onlyWhy || units.Enabled()):
-		if !onlyWhy {
-			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeout(ctx, starter.ManagerTimeout)
-			defer cancel()
-		}
 		absence := units.Absent(ctx)
 		if absence == nil {
 			return cmdenv.ExitWith(cmdenv.ExitOK)

@@ -260,6 +260,8 @@ func (s *Starter) Absent(ctx context.Context) *proxy.ManagedError {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, exe, append([]string{"daemon", "--started-by", StartedBy, "--why"}, s.args...)...)
 	cmd.Dir, cmd.Env, cmd.WaitDelay = "/", s.environ, time.Second
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // what it has started ends with it
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	_, err = cmd.Output()
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() == ExitManaged {
 		return managed(string(exit.Stderr))
