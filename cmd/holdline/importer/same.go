@@ -159,21 +159,43 @@ func (o *Options) chooseScope(s config.Settings, root string, runs []string) (sc
 	return scope, why
 }
 
-// installedVersion returns the version of a package of npm, of which a command runs a script; "" if it runs none.
+// installedVersion returns the version of a package of npm, of which a command runs a script; "" if it runs none. npx and
+// pnpm name the script by a link in node_modules/.bin, which is followed first.
 func installedVersion(argv []string, name string) string {
-	inside := "/node_modules/" + name + "/"
 	for _, arg := range argv {
-		at := strings.LastIndex(arg, inside)
-		if at < 0 || !filepath.IsAbs(arg) {
+		if !filepath.IsAbs(arg) {
 			continue
 		}
-		var about struct{ Version string }
-		text, err := os.ReadFile(arg[:at] + inside + "package.json")
-		if err == nil && json.Unmarshal(text, &about) == nil {
-			return about.Version
+		for _, path := range scriptPaths(arg) {
+			if version := versionAround(path, name); version != "" {
+				return version
+			}
 		}
 	}
 	return ""
+}
+
+// scriptPaths returns the file that a path leads to, and the path itself.
+func scriptPaths(path string) []string {
+	if at, err := filepath.EvalSymlinks(path); err == nil {
+		return []string{at, path}
+	}
+	return []string{path}
+}
+
+// versionAround returns the version of the package that a file is in, if it is installed by that name; else "".
+func versionAround(path, name string) string {
+	inside := "/node_modules/" + name + "/"
+	at := strings.LastIndex(path, inside)
+	if at < 0 {
+		return ""
+	}
+	var about struct{ Version string }
+	text, err := os.ReadFile(path[:at] + inside + "package.json")
+	if err != nil || json.Unmarshal(text, &about) != nil {
+		return ""
+	}
+	return about.Version
 }
 
 // bringsOwn reports whether a package is installed in a project, whose own copy npx takes there.

@@ -152,7 +152,8 @@ func TestScopeOfWhatMoves(t *testing.T) {
 }
 
 // TestScopeOfWhatMoves_FollowsTheVersionThatStarts checks that an entry without a version is taken for the version that its
-// launcher has started: a newer major version than the table knows is kept apart for each project.
+// launcher has started: a newer major version than the table knows is kept apart for each project. npx starts a link in
+// .bin, and so do pnpm's scripts, by a path with dots.
 func TestScopeOfWhatMoves_FollowsTheVersionThatStarts(t *testing.T) {
 	const name = "@modelcontextprotocol/server-memory"
 	r, ok := servertable.Find(name)
@@ -160,24 +161,34 @@ func TestScopeOfWhatMoves_FollowsTheVersionThatStarts(t *testing.T) {
 		t.Fatal("the table does not know " + name)
 	}
 	for version, want := range map[string]string{r.Version: "shared", "9999.1.0": "project", "": "shared"} {
-		home := t.TempDir()
-		o := options(home)
-		o.Environ = append(o.Environ, "PATH="+filepath.Dir(program(t, home, "npx")))
-		write(t, filepath.Join(home, ".claude.json"), `{"mcpServers": {"a": {"command": "npx", "args": ["-y", "`+name+`"]}}}`)
-		at := filepath.Join(home, "cache/node_modules", name)
-		o.Try = func(context.Context, *config.Settings, string) Trial {
-			return Trial{Tools: []string{"x"}, Runs: []string{"/usr/bin/node", filepath.Join(at, "dist/index.js")}}
-		}
-		if version != "" { // else the package is gone
-			write(t, filepath.Join(at, "package.json"), `{"version": "`+version+`"}`)
-		}
-		p := look(t, o)
-		if s := p.Files[0].Servers[0]; s.Scope != want || s.Verdict != Moves {
-			t.Errorf("version %q: %s, %s: %s, want %s", version, s.Verdict, s.Scope, s.ScopeWhy, want)
-		}
-		carryOut(t, p)
-		if got := strings.Contains(read(t, o.Config), `"shared"`); got != (want == "shared") {
-			t.Errorf("version %q: holdline's file: %s", version, read(t, o.Config))
+		for _, script := range []string{name + "/dist/index.js", ".bin/server-memory", ".bin/../" + name + "/dist/index.js"} {
+			home := t.TempDir()
+			o := options(home)
+			o.Environ = append(o.Environ, "PATH="+filepath.Dir(program(t, home, "npx")))
+			write(t, filepath.Join(home, ".claude.json"), `{"mcpServers": {"a": {"command": "npx", "args": ["-y", "`+name+`"]}}}`)
+			modules := filepath.Join(home, "cache/node_modules")
+			o.Try = func(context.Context, *config.Settings, string) Trial {
+				return Trial{Tools: []string{"x"}, Runs: []string{"/usr/bin/node", modules + "/" + script}}
+			}
+			if version != "" { // else the package is gone
+				write(t, filepath.Join(modules, name, "package.json"), `{"version": "`+version+`"}`)
+				write(t, filepath.Join(modules, name, "dist/index.js"), "")
+				link := filepath.Join(modules, ".bin/server-memory")
+				if err := os.Mkdir(filepath.Dir(link), 0o700); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.Symlink("../"+name+"/dist/index.js", link); err != nil {
+					t.Fatal(err)
+				}
+			}
+			p := look(t, o)
+			if s := p.Files[0].Servers[0]; s.Scope != want || s.Verdict != Moves {
+				t.Errorf("version %q by %s: %s, %s: %s, want %s", version, script, s.Verdict, s.Scope, s.ScopeWhy, want)
+			}
+			carryOut(t, p)
+			if got := strings.Contains(read(t, o.Config), `"shared"`); got != (want == "shared") {
+				t.Errorf("version %q by %s: holdline's file: %s", version, script, read(t, o.Config))
+			}
 		}
 	}
 }
