@@ -98,9 +98,11 @@ func Choose(e Entry) (scope, why string) {
 	if !ok {
 		return config.ScopeProject, "Holdline does not know it: its package is not in the table of servers"
 	}
-	version = cmp.Or(e.Version, version)
 	tried := fmt.Sprintf("%s %s, tried on %s", name, r.Version, r.Tried)
-	if !likeTried(version, r.Version) {
+	if strings.ContainsAny(version, ":/") { // a file, an address, a repository or another package
+		return config.ScopeProject, "Holdline does not know where its package is from: it knows " + tried
+	}
+	if !likeTried(cmp.Or(e.Version, version), r.Version) {
 		return config.ScopeProject, "Holdline does not know this version of it: it knows " + tried
 	}
 	if scope = r.Scope(); scope == config.ScopeShared {

@@ -91,6 +91,8 @@ func TestScope_OnlyWhatIsKnownIsShared(t *testing.T) {
 		return e
 	}
 	npx := entry("npx -y " + memory)
+	tried, _ := Find(memory)
+	same := func(e *Entry) { e.Version = tried.Version } // as its package.json says
 	for name, c := range map[string]struct {
 		entry Entry
 		want  string
@@ -113,6 +115,12 @@ func TestScope_OnlyWhatIsKnownIsShared(t *testing.T) {
 		"an older major":       {entry("npx -y " + memory + "@0.6.3"), config.ScopeProject, "version"},
 		"a newer one started":  {with(npx, func(e *Entry) { e.Version = "2027.1.0" }), config.ScopeProject, "version"},
 		"one like it started":  {with(npx, func(e *Entry) { e.Version = "2026.9.1" }), config.ScopeShared, "tried on"},
+		"a repository":         {with(entry("npx -y "+memory+"@github:me/memory"), same), config.ScopeProject, "from"},
+		"a short repository":   {with(entry("npx -y "+memory+"@me/memory"), same), config.ScopeProject, "from"},
+		"a repository by ssh":  {with(entry("npx -y "+memory+"@git+ssh://git@x/memory"), same), config.ScopeProject, "from"},
+		"an archive":           {with(entry("npx -y "+memory+"@https://x/memory.tgz"), same), config.ScopeProject, "from"},
+		"a file":               {with(entry("npx -y "+memory+"@file:../memory"), same), config.ScopeProject, "from"},
+		"an alias":             {with(entry("npx -y "+memory+"@npm:@x/memory@1"), same), config.ScopeProject, "from"},
 		"a tag":                {entry("npx -y " + memory + "@next"), config.ScopeProject, "version"},
 		"no launcher":          {entry("node /opt/" + memory + "/index.js"), config.ScopeProject, "command"},
 		"a shell":              {entry("sh -c npx"), config.ScopeProject, "command"},
@@ -161,6 +169,7 @@ func TestVersions(t *testing.T) {
 	}
 	for spec, want := range map[string][2]string{
 		"a": {"a", ""}, "a@1": {"a", "1"}, "@s/a": {"@s/a", ""}, "@s/a@1.2.3": {"@s/a", "1.2.3"}, "a@": {"a", ""},
+		"@s/a@npm:@x/b@1": {"@s/a", "npm:@x/b@1"}, "": {"", ""}, "@s": {"@s", ""},
 	} {
 		if name, version := splitSpec(spec); name != want[0] || version != want[1] {
 			t.Errorf("%s: %s and %s, want %q", spec, name, version, want)

@@ -4,12 +4,14 @@ import (
 	"strings"
 )
 
-// splitSpec returns the name of a package and its version or tag; "" if there is none.
+// splitSpec returns the name of a package and its version or tag, or where else it is from; "" if there is none. The
+// name may begin with an @.
 func splitSpec(spec string) (name, version string) {
-	if at := strings.LastIndexByte(spec, '@'); at > 0 {
-		return spec[:at], spec[at+1:]
+	if spec == "" {
+		return "", ""
 	}
-	return spec, ""
+	name, version, _ = strings.Cut(spec[1:], "@")
+	return spec[:1] + name, version
 }
 
 // likeTried reports whether a version, as npm takes it, is like the one that was tried: the newest one, or one of the
