@@ -26,61 +26,105 @@ func (o *Options) environ() []string {
 }
 
 // asSeen returns the settings as the server's process will see them, for comparing: see [Options.resolve]. Options that
-// a launcher alone takes notice of are left out.
+// a launcher alone takes notice of are left out. What chooses an account or the like stays as it is written: a value and
+// a reference that are the same today need not be the same tomorrow.
 func (o *Options) asSeen(s config.Settings) config.Settings {
-	s = o.resolve(s)
+	s = o.resolve(s, choosesAccount)
 	s.Args = leaf.Essential(s.Command, s.Args)
 	return s
 }
 
+// choosesAccount reports whether a variable or a header holds a secret, or chooses what a program works on.
+func choosesAccount(name string) bool { return redact.NamesSecret(name) || programs.Selecting.Has(name) }
+
 // resolve returns the settings with variables that have a value expanded, and the program looked up on the PATH that
 // will be used. Variables of the entry that change nothing are left out. What cannot be expanded now stays as it is
-// written. The result may hold secrets.
-func (o *Options) resolve(s config.Settings) config.Settings {
+// written. So do the variables and headers for which stays is true, and every text that refers to such a variable of the
+// environment; stays may be nil. The result may hold secrets.
+func (o *Options) resolve(s config.Settings, stays func(name string) bool) config.Settings {
 	outside := expand.Lookup(o.environ())
+	keeps := func(name string) bool { return stays != nil && stays(name) }
+	text := func(s string, own map[string]redact.Secret) string {
+		for _, name := range expand.Names(s) {
+			if _, has := own[name]; !has && keeps(name) {
+				return written(s, outside)
+			}
+		}
+		return expanded(s, func(name string) (string, bool) {
+			if value, has := own[name]; has {
+				return value.Reveal(), true
+			}
+			return outside(name)
+		})
+	}
 	env := map[string]redact.Secret{}
-	for name, text := range s.Env {
-		value := expanded(text.Reveal(), outside)
+	for name, secret := range s.Env {
+		value := text(secret.Reveal(), nil)
+		if keeps(name) {
+			value = written(secret.Reveal(), outside)
+		}
 		inherited, has := outside(name)
+		isInherited := value == "${"+name+"}" || value == inherited && !keeps(name)
 		switch {
-		case value == "" && maybeUnset.MatchString(text.Reveal()): // the process has no such variable
-		case has && value == inherited && resolve.Inherits(s.InheritEnv, name):
+		case isUnset(secret.Reveal(), outside): // the process has no such variable
+		case has && isInherited && resolve.Inherits(s.InheritEnv, name):
 		default:
 			env[name] = redact.Secret(value)
 		}
 	}
-	lookup := func(name string) (string, bool) {
-		if value, ok := env[name]; ok {
-			return value.Reveal(), true
-		}
-		return outside(name)
-	}
 	s.Env = env
-	s.Cwd = o.place(expanded(s.Cwd, lookup))
-	s.URL = expanded(s.URL, lookup)
+	s.Cwd = o.place(text(s.Cwd, env))
+	s.URL = text(s.URL, env)
 	s.Headers = maps.Clone(s.Headers)
-	for name, text := range s.Headers {
-		s.Headers[name] = redact.Secret(expanded(text.Reveal(), lookup))
+	for name, secret := range s.Headers {
+		value := text(secret.Reveal(), env)
+		if keeps(name) {
+			value = written(secret.Reveal(), outside)
+		}
+		s.Headers[name] = redact.Secret(value)
 	}
 	args := make([]string, 0, len(s.Args))
 	for _, arg := range s.Args {
-		args = append(args, expanded(arg, lookup))
+		args = append(args, text(arg, env))
 	}
-	if s.Command = o.place(expanded(s.Command, lookup)); s.Command != "" {
-		path, _ := lookup("PATH")
-		if o.Path != "" && env["PATH"] == "" {
-			path = o.Path
+	s.Args = args
+	if s.Command = o.place(text(s.Command, env)); s.Command != "" {
+		path := o.Path
+		if own := env["PATH"].Reveal(); own != "" || path == "" {
+			if path = own; path == "" {
+				path, _ = outside("PATH")
+			}
 		}
 		if at, err := programs.LookPath(s.Command, path); err == nil {
 			s.Command = at
 		}
 	}
-	s.Args = args
 	return s
 }
 
-// maybeUnset matches a value that is one variable, which need not be set.
-var maybeUnset = regexp.MustCompile(`^\$\{[A-Za-z_][A-Za-z0-9_]*:-\}$`)
+// optionalVariable matches a variable that need not be set.
+var optionalVariable = regexp.MustCompile(`\$\{([A-Za-z_][A-Za-z0-9_]*):-\}`)
+
+// isUnset reports whether a text is one variable that need not be set, and has no value.
+func isUnset(text string, lookup func(string) (string, bool)) bool {
+	name := optionalVariable.FindStringSubmatch(text)
+	if name == nil || name[0] != text {
+		return false
+	}
+	value, _ := lookup(name[1])
+	return value == ""
+}
+
+// written returns a text with its variables as they are, but ${NAME} for ${NAME:-} if the variable has a value.
+func written(text string, lookup func(string) (string, bool)) string {
+	return optionalVariable.ReplaceAllStringFunc(text, func(one string) string {
+		name := optionalVariable.FindStringSubmatch(one)[1]
+		if value, _ := lookup(name); value == "" {
+			return one
+		}
+		return "${" + name + "}"
+	})
+}
 
 // expanded returns a text with its variables expanded, or as it is if one of them has no value.
 func expanded(text string, lookup func(string) (string, bool)) string {
@@ -140,7 +184,7 @@ func (o *Options) chooseScope(s config.Settings, root string, runs []string) (sc
 	if o.Scope != "" {
 		return o.Scope, "it was asked for by --scope"
 	}
-	seen := o.resolve(s)
+	seen := o.resolve(s, nil)
 	entry := servertable.Entry{Command: seen.Command, Args: seen.Args, Cwd: seen.Cwd, URL: seen.URL, Env: map[string]string{}}
 	for name, value := range seen.Env {
 		entry.Env[name] = value.Reveal()

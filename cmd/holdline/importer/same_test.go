@@ -32,7 +32,29 @@ func TestEntriesWrittenDifferently_OfOneProcess(t *testing.T) {
 	}{
 		"a path in the home": {`"command": "${HOME}/s", "args": ["${HOME}/d"]`, `"command": "HOME/s", "args": ["HOME/d"]`, true},
 		"a variable with a value": {
-			`"command": "npx", "args": ["x"], "env": {"KEY": "${SET}", "B": "2"}`, `"command": "npx", "args": ["x"], "env": {"B": "2", "KEY": "1"}`, true,
+			`"command": "npx", "args": ["x"], "env": {"LEVEL": "${SET}", "B": "2"}`, `"command": "npx", "args": ["x"], "env": {"B": "2", "LEVEL": "1"}`, true,
+		},
+		"a secret with the value of today": {
+			`"command": "npx", "args": ["x"], "env": {"KEY": "${SET}"}`, `"command": "npx", "args": ["x"], "env": {"KEY": "1"}`, false,
+		},
+		"an account with the value of today": {
+			`"command": "npx", "args": ["x"], "env": {"AWS_PROFILE": "${SET}"}`, `"command": "npx", "args": ["x"], "env": {"AWS_PROFILE": "1"}`, false,
+		},
+		"a token with the value of today": {
+			`"command": "npx", "args": ["x", "${THE_TOKEN}"]`, `"command": "npx", "args": ["x", "secret"]`, false,
+		},
+		"a header with the value of today": {
+			`"type": "http", "url": "https://x/", "headers": {"Authorization": "Bearer ${SET}"}`,
+			`"url": "https://x/", "headers": {"Authorization": "Bearer 1"}`, false,
+		},
+		"the same token of the environment": {
+			`"command": "npx", "args": ["x"], "env": {"KEY": "${THE_TOKEN}"}`, `"command": "npx", "args": ["x"], "env": {"KEY": "${THE_TOKEN:-}"}`, true,
+		},
+		"the same token of the entry": {
+			`"command": "npx", "args": ["x", "${KEY}"], "env": {"KEY": "k"}`, `"command": "npx", "args": ["x", "k"], "env": {"KEY": "k"}`, true,
+		},
+		"a token that need not be set": {
+			`"command": "npx", "args": ["x"], "env": {"KEY": "${NO_TOKEN:-}"}`, `"command": "npx", "args": ["x"]`, true,
 		},
 		"a default that counts": {`"command": "npx", "args": ["${NOT:-x}"]`, `"command": "npx", "args": ["x"]`, true},
 		"a variable without a value": {
@@ -58,7 +80,7 @@ func TestEntriesWrittenDifferently_OfOneProcess(t *testing.T) {
 			home := t.TempDir()
 			o := options(home)
 			program(t, home, "npx")
-			o.Environ = append(o.Environ, "PATH="+filepath.Join(home, "bin"))
+			o.Environ = append(o.Environ, "THE_TOKEN=secret", "PATH="+filepath.Join(home, "bin"))
 			for path, text := range map[string]string{".claude.json": c.one, ".cursor/mcp.json": c.other} {
 				// Cursor writes ${env:NAME}.
 				text = strings.ReplaceAll(text, "HOME/", home+"/")
