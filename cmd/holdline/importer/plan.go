@@ -37,7 +37,7 @@ type Options struct {
 	Command string
 	Environ []string // of the clients; variables that servers miss become notes
 	// Daemon is the environment that servers will have, with the variables that the user has kept; nil if it is not
-	// known.
+	// known. Then entries are compared as they are written.
 	Daemon []string
 	// Path is the PATH on which programs of servers will be looked up; "" is that of Daemon, or else of Environ.
 	Path string

@@ -27,22 +27,29 @@ func (o *Options) environ() []string {
 
 // asSeen returns the settings as the server's process will see them, for comparing: see [Options.resolve]. Options that
 // a launcher alone takes notice of are left out. What chooses an account or the like stays as it is written: a value and
-// a reference that are the same today need not be the same tomorrow.
+// a reference that are the same today need not be the same tomorrow. So do all other references but ${HOME} if the
+// environment of servers is not known.
 func (o *Options) asSeen(s config.Settings) config.Settings {
-	s = o.resolve(s, choosesAccount)
+	stays, environ := choosesAccount, o.Daemon
+	if environ == nil {
+		stays, environ = func(name string) bool { return name != "HOME" }, []string{"HOME=" + o.Home}
+	}
+	s = o.resolve(s, environ, stays)
 	s.Args = leaf.Essential(s.Command, s.Args)
 	return s
 }
 
 // choosesAccount reports whether a variable or a header holds a secret, or chooses what a program works on.
-func choosesAccount(name string) bool { return redact.NamesSecret(name) || programs.Selecting.Has(name) }
+func choosesAccount(name string) bool {
+	return redact.NamesSecret(name) || programs.Selecting.Has(name)
+}
 
-// resolve returns the settings with variables that have a value expanded, and the program looked up on the PATH that
+// resolve returns the settings with variables that have a value in environ expanded, and the program looked up on the PATH that
 // will be used. Variables of the entry that change nothing are left out. What cannot be expanded now stays as it is
 // written. So do the variables and headers for which stays is true, and every text that refers to such a variable of the
 // environment; stays may be nil. The result may hold secrets.
-func (o *Options) resolve(s config.Settings, stays func(name string) bool) config.Settings {
-	outside := expand.Lookup(o.environ())
+func (o *Options) resolve(s config.Settings, environ []string, stays func(name string) bool) config.Settings {
+	outside := expand.Lookup(environ)
 	keeps := func(name string) bool { return stays != nil && stays(name) }
 	text := func(s string, own map[string]redact.Secret) string {
 		for _, name := range expand.Names(s) {
@@ -66,7 +73,7 @@ func (o *Options) resolve(s config.Settings, stays func(name string) bool) confi
 		inherited, has := outside(name)
 		isInherited := value == "${"+name+"}" || value == inherited && !keeps(name)
 		switch {
-		case isUnset(secret.Reveal(), outside): // the process has no such variable
+		case isUnset(secret.Reveal(), outside) && (stays == nil || o.Daemon != nil): // the process has no such variable
 		case has && isInherited && resolve.Inherits(s.InheritEnv, name):
 		default:
 			env[name] = redact.Secret(value)
@@ -184,7 +191,7 @@ func (o *Options) chooseScope(s config.Settings, root string, runs []string) (sc
 	if o.Scope != "" {
 		return o.Scope, "it was asked for by --scope"
 	}
-	seen := o.resolve(s, nil)
+	seen := o.resolve(s, o.environ(), nil)
 	entry := servertable.Entry{Command: seen.Command, Args: seen.Args, Cwd: seen.Cwd, URL: seen.URL, Env: map[string]string{}}
 	for name, value := range seen.Env {
 		entry.Env[name] = value.Reveal()

@@ -81,6 +81,7 @@ func TestEntriesWrittenDifferently_OfOneProcess(t *testing.T) {
 			o := options(home)
 			program(t, home, "npx")
 			o.Environ = append(o.Environ, "THE_TOKEN=secret", "PATH="+filepath.Join(home, "bin"))
+			o.Daemon = o.Environ
 			for path, text := range map[string]string{".claude.json": c.one, ".cursor/mcp.json": c.other} {
 				// Cursor writes ${env:NAME}.
 				text = strings.ReplaceAll(text, "HOME/", home+"/")
@@ -102,12 +103,46 @@ func TestEntriesWrittenDifferently_OfOneProcess(t *testing.T) {
 	}
 }
 
+// TestEntriesWrittenDifferently_ByTheEnvironmentOfServers checks that entries are compared by the environment that servers
+// will have, and not by that of this shell. If it is not known, a reference and a value are two.
+func TestEntriesWrittenDifferently_ByTheEnvironmentOfServers(t *testing.T) {
+	for name, c := range map[string]struct {
+		daemon []string
+		one    string
+		want   int // how many servers
+	}{
+		"as this shell":               {[]string{"SET=1"}, `"env": {"LEVEL": "${SET}"}`, 1},
+		"another value":               {[]string{"SET=2"}, `"env": {"LEVEL": "${SET}"}`, 2},
+		"no such variable":            {[]string{}, `"env": {"LEVEL": "${SET}"}`, 2},
+		"not known":                   {nil, `"env": {"LEVEL": "${SET}"}`, 2},
+		"not known, and nothing else": {nil, `"env": {"LEVEL": "1"}`, 1},
+		"not known, with a default":   {nil, `"env": {"LEVEL": "1", "MORE": "${NOT:-}"}`, 2},
+		"not known, in the home":      {nil, `"env": {"LEVEL": "1"}, "args": ["${HOME}/d"]`, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			home := t.TempDir()
+			o := options(home)
+			o.Daemon = c.daemon
+			other := `"env": {"LEVEL": "1"}`
+			if strings.Contains(c.one, "args") {
+				other += `, "args": ["` + home + `/d"]`
+			}
+			write(t, filepath.Join(home, ".claude.json"), `{"mcpServers": {"a": {"command": "/bin/s", `+c.one+`}}}`)
+			write(t, filepath.Join(home, ".cursor/mcp.json"), `{"mcpServers": {"a": {"command": "/bin/s", `+other+`}}}`)
+			if p := look(t, o); len(p.Servers) != c.want {
+				t.Errorf("servers %q, want %d: %q", p.Servers, c.want, p.Files[1].Servers[0].Differs)
+			}
+		})
+	}
+}
+
 // TestEntriesWrittenDifferently_InHoldlinesFile checks that a server which Holdline's file has is taken for a client's if
 // the process sees the same, that it keeps its scope, and that nothing is written for it.
 func TestEntriesWrittenDifferently_InHoldlinesFile(t *testing.T) {
 	home := t.TempDir()
 	o := options(home)
 	o.Environ = append(o.Environ, "PATH="+filepath.Dir(program(t, home, "npx")))
+	o.Daemon = o.Environ
 	own := `{"mcpServers": {"a": {"command": "npx", "args": ["@modelcontextprotocol/server-memory"], "holdline": {"scope": "session"}}}}`
 	write(t, o.Config, own)
 	write(t, filepath.Join(home, ".claude.json"),

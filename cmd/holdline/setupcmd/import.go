@@ -194,9 +194,10 @@ func lookAtClients(
 		if err != nil {
 			return nil, nil, err
 		}
-		if look.Path, err = daemonPath(cmd.Context(), l); err != nil {
+		if look.Daemon, err = l.Environ(cmd.Context()); err != nil {
 			return nil, nil, err
 		}
+		look.Path = command.Variable(look.Daemon, "PATH")
 		if l.TryAsWritten(); !dry {
 			keep = l.HoldRecords()
 		}
@@ -220,12 +221,6 @@ func lookAtClients(
 		return nil, nil, fmt.Errorf("%w: --skip: %w", cmdenv.ErrUsage, unknown)
 	}
 	return plan, keep, err
-}
-
-// daemonPath returns the PATH on which the daemon looks up programs of servers.
-func daemonPath(ctx context.Context, l *direct.Launcher) (string, error) {
-	environ, err := l.Environ(ctx)
-	return command.Variable(environ, "PATH"), err
 }
 
 // warnUnkept says that what was found out about launchers could not be kept: the daemon finds it out again.
