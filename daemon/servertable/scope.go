@@ -3,6 +3,8 @@ package servertable
 import (
 	"cmp"
 	"fmt"
+	"net/netip"
+	"net/url"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -83,11 +85,12 @@ type Entry struct {
 }
 
 // Choose returns the scope for a server, and why, for people. What is not known to be safe is not shared: a server
-// that is not in the table, or is started otherwise than it was tried, has a process for each project. The reason shows no
-// argument, which may be secret: it names a package only if the table does.
+// that is not in the table, or is started otherwise than it was tried, has a process for each project. A server with an
+// address is shared if it is on another machine. The reason shows no argument, which may be secret: it names a package only
+// if the table does.
 func Choose(e Entry) (scope, why string) {
 	if e.URL != "" {
-		return config.ScopeShared, "it is reached by its address"
+		return chooseByAddress(e.URL)
 	}
 	spec, args, ok := leaf.Package(e.Command, e.Args)
 	if !ok {
@@ -111,6 +114,29 @@ func Choose(e Entry) (scope, why string) {
 		}
 	}
 	return scope, "it " + r.seen() + " (" + tried + ")"
+}
+
+// chooseByAddress returns the scope for a server with an address, and why. One on this machine, such as that of a
+// browser or an editor, may keep state of its client or work on files; what is elsewhere serves many clients.
+func chooseByAddress(address string) (scope, why string) {
+	u, err := url.Parse(address)
+	switch {
+	case err != nil || u.Hostname() == "" || strings.Contains(u.Hostname(), "$"):
+		return config.ScopeProject, "its address is not known yet"
+	case isLocal(u.Hostname()):
+		return config.ScopeProject, "its address is on this machine"
+	}
+	return config.ScopeShared, "it is reached by its address"
+}
+
+// isLocal reports whether a host is this machine, by its name or its address.
+func isLocal(host string) bool {
+	host = strings.ToLower(strings.TrimSuffix(host, "."))
+	if host == "localhost" || strings.HasSuffix(host, ".localhost") {
+		return true
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && (ip.Unmap().IsLoopback() || ip.Unmap().IsUnspecified())
 }
 
 // PackageOf returns the name of the package of npm that an entry starts, or "".

@@ -81,7 +81,7 @@ changed since, else entry by entry. It leaves and names entries that have change
 files as they were are kept in ~/.local/state/holdline/import until then.
 
 The last column of a server says which agents will share a process of it: all
-projects, one project, or each agent its own. Servers with an address are shared, and
+projects, one project, or each agent its own. Servers on other machines are shared, and
 programs of npm that are known to depend on neither their directory nor their client;
 what is not known is kept apart for each project. -v says why; --scope chooses.
 
