@@ -314,10 +314,6 @@ func (p *Plan) planServer(f *File, s *Server, e *clients.Entry) error {
 			p.Left = append(p.Left, name)
 		}
 	}
-	s.Scope, s.ScopeWhy = settings.Scope, made.scopeWhy
-	if c := p.candidate(s.As); c.fixed {
-		s.Scope, s.ScopeWhy = c.settings.Scope, "Holdline's file has it so"
-	}
 	s.Verdict, s.Notes, s.Tools, s.Call, s.hosted = Moves, notes, t.Tools, t.Call, settings
 	p.tries[s.key] = one
 	f.steps = append(f.steps, step)

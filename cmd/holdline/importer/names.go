@@ -44,7 +44,8 @@ func (p *Plan) chooseName(f *File, s *Server, made *server, settings config.Sett
 			return name
 		}
 		if name == want {
-			s.Differs = p.o.differences(&settings, &p.taken[i].settings)
+			alike := p.taken[i].withItsScope(p.o, settings)
+			s.Differs = p.o.differences(&alike, &p.taken[i].settings)
 			s.Why = fmt.Sprintf("another server %s is %s's and keeps the name, being first (here: %s)",
 				name, p.taken[i].by, strings.Join(s.Differs, ", "))
 		}
@@ -83,14 +84,11 @@ func serverName(name string) string {
 // see the same, and they must be hosted in the same way but for the projects that see them and for
 // the timeouts.
 //
-// The shared server is seen in the projects of both, and the longer timeouts count. A
+// The shared server is seen in the projects of both, and the longer timeouts and the narrower scope count. A
 // server that the user wrote into holdline's file is never changed: it is shared only
 // if the projects of the other one see it already. It keeps its scope, unless [Options.Scope] asks for another one.
 func (c *candidate) share(o *Options, s *server, settings config.Settings) bool {
-	if c.fixed && o.Scope == "" {
-		settings.Scope = c.settings.Scope
-	}
-	if !o.isSame(c.settings, settings) {
+	if !o.isSame(c.settings, c.withItsScope(o, settings)) {
 		return false
 	}
 	if c.fixed {
@@ -101,6 +99,9 @@ func (c *candidate) share(o *Options, s *server, settings config.Settings) bool 
 			c.server.passed = map[string]string{}
 		}
 		c.server.passed[name] = value
+	}
+	if isNarrower(settings.Scope, c.settings.Scope) {
+		c.setScope(settings.Scope, s.scopeWhy)
 	}
 	h := &c.server.Hosting
 	switch {
@@ -116,6 +117,27 @@ func (c *candidate) share(o *Options, s *server, settings config.Settings) bool 
 		h.StartTimeout, c.settings.StartTimeout = s.Hosting.StartTimeout, settings.StartTimeout
 	}
 	return true
+}
+
+// withItsScope returns the settings of another server with the scope of c, unless [Options.Scope] asks for one: a scope that
+// was chosen for a server makes it no other server.
+func (c *candidate) withItsScope(o *Options, settings config.Settings) config.Settings {
+	if o.Scope == "" {
+		settings.Scope = c.settings.Scope
+	}
+	return settings
+}
+
+// setScope sets the scope of a server that moves, and why it has that.
+func (c *candidate) setScope(scope, why string) {
+	c.settings.Scope = scope
+	c.server.writeScope(scope, why)
+}
+
+// isNarrower reports whether fewer agents share a process with one scope than with another.
+func isNarrower(scope, other string) bool {
+	order := []string{config.ScopeShared, config.ScopeProject, config.ScopeSession}
+	return slices.Index(order, scope) > slices.Index(order, other)
 }
 
 // sameServer reports whether two servers are the same but for what share can join:

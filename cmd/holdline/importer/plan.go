@@ -333,6 +333,7 @@ func makePlan(o Options, trials map[string]Trial) (*Plan, error) {
 	for _, f := range clients.Files(o.Places, o.From) {
 		p.planFile(f)
 	}
+	p.setScopes()
 	if err := p.planOwn(); err != nil {
 		return p, err
 	}
@@ -364,6 +365,23 @@ func (p *Plan) readOwn() error {
 		p.taken = append(p.taken, &candidate{name: name, settings: s, fixed: true, by: "holdline"})
 	}
 	return nil
+}
+
+// setScopes says of each server that moves which scope it gets. Call it after the plans for all files: a server can stand
+// for entries of several of them, and each can have a reason against a process that more agents share.
+func (p *Plan) setScopes() {
+	for _, f := range p.Files {
+		for _, s := range f.Servers {
+			if s.Verdict != Moves {
+				continue
+			}
+			c := p.candidate(s.As)
+			s.Scope, s.ScopeWhy = c.settings.Scope, c.server.scopeWhy
+			if c.fixed {
+				s.ScopeWhy = "Holdline's file has it so"
+			}
+		}
+	}
 }
 
 // planOwn plans the new text of holdline's file: the servers that move are added to

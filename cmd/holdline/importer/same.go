@@ -179,11 +179,17 @@ func (s *server) setScope(o *Options, runs []string) (config.Settings, error) {
 	if len(s.Hosting.Projects) > 0 {
 		root = s.Hosting.Projects[0]
 	}
-	settings.Scope, s.scopeWhy = o.chooseScope(settings, root, runs)
-	if s.Hosting.Scope = settings.Scope; settings.Scope == config.ScopeProject { // which is the default
+	scope, why := o.chooseScope(settings, root, runs)
+	s.writeScope(scope, why)
+	settings.Scope = scope
+	return settings, nil
+}
+
+// writeScope sets the scope that holdline's file gets, and why it is that.
+func (s *server) writeScope(scope, why string) {
+	if s.Hosting.Scope, s.scopeWhy = scope, why; scope == config.ScopeProject { // which is the default
 		s.Hosting.Scope = ""
 	}
-	return settings, nil
 }
 
 // chooseScope returns the scope for a server that moves, and why. root is that of the only project that uses it, or "".

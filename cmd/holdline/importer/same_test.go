@@ -160,6 +160,38 @@ func TestEntriesWrittenDifferently_InHoldlinesFile(t *testing.T) {
 	if p := look(t, o); !slices.Equal(p.Servers, []string{"a-claude"}) {
 		t.Errorf("with --scope shared: %q", p.Servers)
 	}
+	// A scope that was chosen and not compared is no difference.
+	o.Scope = ""
+	write(t, filepath.Join(home, ".claude.json"), `{"mcpServers": {"a": {"command": "npx", "args": ["other"]}}}`)
+	if s := look(t, o).Files[0].Servers[0]; s.As != "a-claude" || !slices.Equal(s.Differs, []string{"argument 1 differs"}) {
+		t.Errorf("another package is %s: %q", s.As, s.Differs)
+	}
+}
+
+// TestEntriesWrittenDifferently_OfAnotherScope checks that entries which start the same are one server even if one of them
+// may be shared by more agents: the narrower scope counts for both, in whatever order they are found.
+func TestEntriesWrittenDifferently_OfAnotherScope(t *testing.T) {
+	const memory = "@modelcontextprotocol/server-memory"
+	for _, brought := range []string{"one", "two"} {
+		home := t.TempDir()
+		o := options(home)
+		entry := `{"mcpServers": {"a": {"command": "npx", "args": ["-y", "` + memory + `"]}}}`
+		write(t, filepath.Join(home, ".claude.json"), `{"projects": {"`+home+`/one": `+entry+`, "`+home+`/two": `+entry+`}}`)
+		write(t, filepath.Join(home, brought, "node_modules", memory, "package.json"), "{}")
+		p := look(t, o)
+		if !slices.Equal(p.Servers, []string{"a"}) {
+			t.Errorf("servers %q: %q", p.Servers, p.Files[0].Servers[1].Differs)
+		}
+		for _, s := range p.Files[0].Servers {
+			if s.As != "a" || s.Scope != "project" || !strings.Contains(s.ScopeWhy, "its own copy") {
+				t.Errorf("%s brings its own: %s of %s is %s: %s", brought, s.As, s.Project, s.Scope, s.ScopeWhy)
+			}
+		}
+		carryOut(t, p)
+		if text := read(t, o.Config); strings.Contains(text, `"shared"`) {
+			t.Errorf("%s brings its own: %s", brought, text)
+		}
+	}
 }
 
 // TestScopeOfWhatMoves checks which scope the plan has for servers, why, and what is written.
