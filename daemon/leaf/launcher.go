@@ -11,10 +11,13 @@ import (
 
 // Options of launchers in front of the package that do not change how its program is started.
 var (
-	npxOptions  = []string{"-y", "--yes", "-q", "--quiet", "--prefer-offline", "--offline"}
+	npxOptions  = append([]string{"-y", "--yes", "-q", "--quiet"}, offline...)
 	bunOptions  = []string{"--bun", "-y", "--silent"}
 	pnpmOptions = []string{"--silent", "-s", "--reporter=silent"}
 )
+
+// offline are options by which npm takes a version that it has, which may be an older one.
+var offline = []string{"--prefer-offline", "--offline"}
 
 // IsLauncher reports whether a command asks a launcher for the program of a package, in a form that this package knows.
 func IsLauncher(program string, args []string) bool {
@@ -31,16 +34,17 @@ func Unknown(program string, args []string) string { return parse(program, args)
 // package does not know, and for one whose options name the package or the program that runs it.
 func Package(program string, args []string) (spec string, rest []string, ok bool) {
 	w := readCommand(program, args)
-	return w.name, w.rest, w.name != "" && w.unknown == "" && !w.chooses
+	return w.name, w.rest, w.isPackage()
 }
 
 // Essential returns the arguments of a command without the options of its launcher that do not change which program
 // runs, such as -y. Two commands of one program for which it returns the same start the same.
 func Essential(program string, args []string) []string {
-	if spec, rest, ok := Package(program, args); ok {
-		return append([]string{"exec", spec, "--"}, rest...)
+	w := readCommand(program, args)
+	if !w.isPackage() {
+		return args
 	}
-	return args
+	return slices.Concat([]string{"exec"}, w.offline, []string{w.name, "--"}, w.rest)
 }
 
 // wish is what a command asks a launcher for.
@@ -55,7 +59,11 @@ type asked struct {
 
 	rest    []string // arguments of the program
 	chooses bool     // an option names the package, or what runs its program
+	offline []string // options that decide which version of the package runs
 }
+
+// isPackage reports whether a command asks for the program of a package, and has no option that changes which one.
+func (w *asked) isPackage() bool { return w.name != "" && w.unknown == "" && !w.chooses }
 
 // parse returns what a command asks a launcher for, where its program can be found. uvx and pipx are no launchers here: while the program runs, uv holds
 // the lock that keeps its environment from being pruned.
@@ -92,6 +100,9 @@ func readCommand(program string, args []string) (w asked) {
 		switch {
 		case slices.Contains(options, arg):
 			w.chooses = w.chooses || arg == "--bun"
+			if slices.Contains(offline, arg) {
+				w.offline = append(w.offline, arg)
+			}
 		case slices.Contains(packages, arg):
 			w.chooses = true
 			i++ // its value

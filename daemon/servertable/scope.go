@@ -167,8 +167,8 @@ func (r *Row) differs(e Entry, args []string) string {
 		switch {
 		case !slices.Contains(r.Env, name) && !harmless.Has(name):
 			return "its variable " + name + " was not tried"
-		case namesFile(name) && !isPlace(e.Env[name]):
-			return "its variable " + name + " is no path from the root"
+		case namesFile(name) && !filepath.IsAbs(e.Env[name]): // nobody expands ~ there
+			return "its variable " + name + " is not an absolute path"
 		}
 	}
 	return ""
@@ -185,9 +185,6 @@ func namesFile(name string) bool {
 	last := name[strings.LastIndexByte(name, '_')+1:]
 	return slices.Contains([]string{"PATH", "FILE", "DIR", "DIRECTORY", "ROOT", "FOLDER", "CERTS"}, strings.ToUpper(last))
 }
-
-// isPlace reports whether a text is a path that means the same in every directory.
-func isPlace(s string) bool { return filepath.IsAbs(s) || strings.HasPrefix(s, "~/") }
 
 // Title returns the words for a scope in a plan.
 func Title(scope string) string {

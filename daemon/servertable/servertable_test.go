@@ -112,6 +112,7 @@ func TestScope_OnlyWhatIsKnownIsShared(t *testing.T) {
 		"a variable as a whole": {Entry{URL: "${ADDRESS}"}, config.ScopeProject, "not known"},
 		"its file":              {with(npx, func(e *Entry) { e.Env = map[string]string{"MEMORY_FILE_PATH": "/m.jsonl"} }), config.ScopeShared, "tried on"},
 		"a relative file":       {with(npx, func(e *Entry) { e.Env = map[string]string{"MEMORY_FILE_PATH": "m.jsonl"} }), config.ScopeProject, "MEMORY_FILE_PATH"},
+		"a file by a tilde":     {with(npx, func(e *Entry) { e.Env = map[string]string{"MEMORY_FILE_PATH": "~/m.jsonl"} }), config.ScopeProject, "not an absolute path"},
 		"a file of a variable":  {with(npx, func(e *Entry) { e.Env = map[string]string{"MEMORY_FILE_PATH": "${ROOT}/m"} }), config.ScopeProject, "MEMORY_FILE_PATH"},
 		"a proxy":               {with(npx, func(e *Entry) { e.Env = map[string]string{"HTTPS_PROXY": "x"} }), config.ScopeShared, "tried on"},
 		"another variable":      {with(npx, func(e *Entry) { e.Env = map[string]string{"NODE_OPTIONS": "-r ./x"} }), config.ScopeProject, "NODE_OPTIONS"},

@@ -378,7 +378,7 @@ func (p *Plan) setScopes() {
 			c := p.candidate(s.As)
 			s.Scope, s.ScopeWhy = c.settings.Scope, c.server.scopeWhy
 			if c.fixed {
-				s.ScopeWhy = "Holdline's file has it so"
+				s.ScopeWhy = "as in Holdline's configuration"
 			}
 		}
 	}

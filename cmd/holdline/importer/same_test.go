@@ -67,6 +67,7 @@ func TestEntriesWrittenDifferently_OfOneProcess(t *testing.T) {
 		"not on the PATH":            {`"command": "npx", "args": ["x"]`, `"command": "/opt/npx", "args": ["x"]`, false},
 		"with and without -y":        {`"command": "npx", "args": ["-y", "x", "a"]`, `"command": "npx", "args": ["x", "a"]`, true},
 		"-y and --yes":               {`"command": "npx", "args": ["-y", "x"]`, `"command": "npx", "args": ["--yes", "--", "x"]`, true},
+		"a version that is there":    {`"command": "npx", "args": ["--offline", "x"]`, `"command": "npx", "args": ["x"]`, false},
 		"-y behind the package":      {`"command": "npx", "args": ["x", "-y"]`, `"command": "npx", "args": ["x"]`, false},
 		"another package":            {`"command": "npx", "args": ["-y", "x"]`, `"command": "npx", "args": ["-y", "y"]`, false},
 		"the latest version":         {`"command": "npx", "args": ["-y", "x"]`, `"command": "npx", "args": ["-y", "x@latest"]`, false},
