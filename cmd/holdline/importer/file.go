@@ -12,7 +12,6 @@ import (
 
 	"holdline/cmd/holdline/clients"
 	"holdline/daemon/config"
-	"holdline/daemon/redact"
 )
 
 // File is the plan for one configuration file of a client.
@@ -281,13 +280,8 @@ func (p *Plan) planServer(f *File, s *Server, e *clients.Entry) error {
 		notes = append(notes, NotStarted)
 	}
 	one := attempt{
-		settings: settings, foreign: f.Project != "", from: f.Title, passed: slices.Sorted(maps.Keys(made.passed)),
-	}
-	for name, value := range made.passed { // it is tried as it will be written
-		if one.settings.Env = maps.Clone(one.settings.Env); one.settings.Env == nil {
-			one.settings.Env = map[string]redact.Secret{}
-		}
-		one.settings.Env[name] = redact.Secret(value)
+		settings: made.withPassed(settings), // as it will be written
+		foreign:  f.Project != "", from: f.Title, passed: slices.Sorted(maps.Keys(made.passed)),
 	}
 	if other, there := p.tries[s.key]; there && !other.foreign {
 		one.foreign = false // you have the same server in a file of your own

@@ -123,6 +123,23 @@ func passed(name, value string) string {
 	return "${" + name + ":-" + value + "}"
 }
 
+// withPassed returns the settings of the server with the variables that the client would have passed on, as holdline's
+// file will have them.
+func (s *server) withPassed(settings config.Settings) config.Settings {
+	if len(s.passed) == 0 {
+		return settings
+	}
+	env := maps.Clone(settings.Env)
+	if env == nil {
+		env = map[string]redact.Secret{}
+	}
+	for name, value := range s.passed {
+		env[name] = redact.Secret(value)
+	}
+	settings.Env = env
+	return settings
+}
+
 // written returns the members of the entry as holdline's file gets them: with the variables that the
 // client would have passed on.
 func (s *server) written() []clients.Field {
