@@ -187,7 +187,7 @@ func TestSetup_EntriesWrittenDifferently_AreOneServer(t *testing.T) {
 	})
 	out, errs, code := p.run("", "setup", "--dry-run")
 	got := strings.Join(strings.Fields(out), " ")
-	if want := "moves tools Claude Code, Codex, Cursor; 15 tools one for each project"; code != exitOK || !strings.Contains(got, want) {
+	if want := "moves tools Claude Code, Codex, Cursor; 15 tools; one for each project"; code != exitOK || !strings.Contains(got, want) {
 		t.Errorf("the plan has no %q: exit %d\n%s%s", want, code, out, errs)
 	}
 	var answer setupAnswer

@@ -47,8 +47,12 @@ func Print(w io.Writer, plan *importer.Plan, verbose bool) {
 		}
 	}
 	for _, r := range rows {
-		if r.scope != "" {
-			r.text += strings.Repeat(" ", max(0, widest-console.Width(r.text))) + "  " + r.scope
+		switch w := console.Width(r.text); {
+		case r.scope == "":
+		case w > maxText: // in no column: it must not read as part of a command
+			r.text += "; " + r.scope
+		default:
+			r.text += strings.Repeat(" ", widest-w) + "  " + r.scope
 		}
 		console.Line(w, 11+width, "  %-5s  %-*s  %s", r.verdict, width, r.name, r.text)
 	}

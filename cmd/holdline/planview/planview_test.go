@@ -69,8 +69,8 @@ func TestPrint(t *testing.T) {
 	got := strings.ReplaceAll(strings.ReplaceAll(out.String(), home, "$HOME"), goesOn, "…")
 	want := `7 servers (3 clients, 8 entries): 3 start, 1 needs a login, 1 does not start, 2 stay.
   moves  github         Claude Code, Codex; 2 tools     one for each project
-  moves  far            Claude Code; log in once: holdline servers login far  shared by all projects
-  moves  github-cursor  Cursor; 2 tools; not as github: variable TOKEN differs  one for each project
+  moves  far            Claude Code; log in once: holdline servers login far; shared by all projects
+  moves  github-cursor  Cursor; 2 tools; not as github: variable TOKEN differs; one for each project
   moves  my-tool        Cursor; 2 tools; there my tool  one for each project
   stays  fails          Claude Code: it does not start: its last words go …
   adds   holdline       Claude Code, Codex, Cursor; consult and Holdline's other own tools
