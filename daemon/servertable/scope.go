@@ -113,7 +113,11 @@ func Choose(e Entry) (scope, why string) {
 			return config.ScopeProject, differs + ": Holdline knows " + tried
 		}
 	}
-	return scope, "it " + r.seen() + " (" + tried + ")"
+	why = "it " + r.seen() + " (" + tried + ")"
+	if e.Version == "" && (version == "" || version == "latest") {
+		why += "; which version starts was not looked at"
+	}
+	return scope, why
 }
 
 // chooseByAddress returns the scope for a server with an address, and why. One on this machine, such as that of a
