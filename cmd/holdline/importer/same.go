@@ -179,7 +179,7 @@ func (s *server) setScope(o *Options, runs []string) (config.Settings, error) {
 	if len(s.Hosting.Projects) > 0 {
 		root = s.Hosting.Projects[0]
 	}
-	scope, why := o.chooseScope(s.withPassed(settings), root, runs)
+	scope, why := o.chooseScope(settings, root, runs)
 	s.writeScope(scope, why)
 	settings.Scope = scope
 	return settings, nil

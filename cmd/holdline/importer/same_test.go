@@ -241,22 +241,16 @@ func TestScopeOfWhatMoves(t *testing.T) {
 	}
 }
 
-// TestScopeOfWhatMoves_CountsVariablesThatTheClientPassesOn checks that a variable which a client passes on, and
-// which the server keeps, counts as one of its entry: with one that was not tried it is not shared.
-func TestScopeOfWhatMoves_CountsVariablesThatTheClientPassesOn(t *testing.T) {
-	for client, want := range map[string]string{".claude.json": "project", ".codex/config.toml": "shared"} {
-		home := t.TempDir()
-		o := options(home)
-		o.Environ = append(o.Environ, "NODE_OPTIONS=--require ./x.js")
-		text := `{"mcpServers": {"a": {"command": "npx", "args": ["-y", "@modelcontextprotocol/server-memory"]}}}`
-		if strings.HasPrefix(client, ".codex") { // which passes nothing on
-			text = "[mcp_servers.a]\ncommand = \"npx\"\nargs = [\"-y\", \"@modelcontextprotocol/server-memory\"]\n"
-		}
-		write(t, filepath.Join(home, client), text)
-		s := look(t, o).Files[0].Servers[0]
-		if s.Scope != want || (want == "project") != strings.Contains(s.ScopeWhy, "NODE_OPTIONS") {
-			t.Errorf("%s: %s: %s, want %s", client, s.Scope, s.ScopeWhy, want)
-		}
+// TestScopeOfWhatMoves_VariablesThatTheClientPassesOnDoNotCount checks that a server is shared although its client passes
+// variables of the user's environment on, which are the same in each project.
+func TestScopeOfWhatMoves_VariablesThatTheClientPassesOnDoNotCount(t *testing.T) {
+	home := t.TempDir()
+	o := options(home)
+	o.Environ = append(o.Environ, "TEAM_KEY=k")
+	write(t, filepath.Join(home, ".claude.json"),
+		`{"mcpServers": {"a": {"command": "npx", "args": ["-y", "@modelcontextprotocol/server-memory"]}}}`)
+	if s := look(t, o).Files[0].Servers[0]; s.Scope != "shared" {
+		t.Errorf("%s: %s", s.Scope, s.ScopeWhy)
 	}
 }
 
