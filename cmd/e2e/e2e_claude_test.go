@@ -223,7 +223,8 @@ func (p *place) clientContent(t *testing.T) {
 				break
 			}
 		}
-		ended = ended || strings.Contains(line, "exited cleanly")
+		// On a busy machine Claude Code leaves before it has seen the exit, and says how the connection ended.
+		ended = ended || strings.Contains(line, "exited cleanly") || strings.Contains(line, "(cleanly)")
 	}
 	if !ended {
 		t.Errorf("the proxy did not end cleanly:\n%s", clip(string(log)))
