@@ -579,10 +579,9 @@ func TestManagerAbsent(t *testing.T) {
 // TestManagerAnswersLate_UserIsToldWhatItSays checks that a proxy goes on searching while it asks why its service
 // manager starts no daemon, and that the user also sees the reason of a manager that did not answer at first.
 func TestManagerAnswersLate_UserIsToldWhatItSays(t *testing.T) {
-	asked := 0
+	var asked atomic.Int32
 	absent := func(ctx context.Context) *ManagedError {
-		asked++
-		if asked > 2 {
+		if asked.Add(1) > 2 {
 			return &ManagedError{Why: "the unit is stopped", Hint: "start the unit"}
 		}
 		select { // a busy machine
@@ -606,15 +605,15 @@ func TestManagerAnswersLate_UserIsToldWhatItSays(t *testing.T) {
 		}
 		r.wantEnd(ExitLost)
 	})
-	asked = 0
+	asked.Store(0)
 	inBubble(t, func(r *rig) { r.o.Absent = absent }, func(r *rig) {
 		d, _ := r.accept()
 		d.send(strings.Replace(welcomeLine, `"managed":"no"`, `"managed":"systemd"`, 1))
 		r.setDown(errNobody)
 		d.conn.Close()
 		time.Sleep(5 * time.Second)
-		if asked != 1 {
-			t.Fatalf("the manager was asked %d times", asked)
+		if n := asked.Load(); n != 1 {
+			t.Fatalf("the manager was asked %d times", n)
 		}
 		lost := time.Now()
 		r.setDown(nil)
