@@ -364,7 +364,7 @@ func (c Config) WithHome(home string) Config {
 		expandHome(reflect.ValueOf(&s).Elem(), home)
 		s.Paths = maps.Clone(s.Paths)
 		for guest, dir := range s.Paths {
-			s.Paths[guest] = inHome(dir, home)
+			s.Paths[guest] = InHome(dir, home)
 		}
 		c.Sockets[name] = s
 	}
@@ -390,19 +390,19 @@ func expandHome(v reflect.Value, home string) {
 		case f.Kind() == reflect.Struct:
 			expandHome(f, home)
 		case r.check == "path", r.check == "program", r.check == "home":
-			f.SetString(inHome(f.String(), home))
+			f.SetString(InHome(f.String(), home))
 		case r.check == "paths":
 			list := slices.Clone(stringsOf(f))
 			for i := range list {
-				list[i] = inHome(list[i], home)
+				list[i] = InHome(list[i], home)
 			}
 			f.Set(reflect.ValueOf(list))
 		}
 	}
 }
 
-// inHome returns the path p with home in place of a leading ~.
-func inHome(p, home string) string {
+// InHome returns the path p with home in place of a leading ~.
+func InHome(p, home string) string {
 	if p == "~" {
 		return home
 	}

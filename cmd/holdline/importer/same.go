@@ -64,12 +64,15 @@ func (o *Options) resolve(s config.Settings, environ []string, stays func(name s
 			return outside(name)
 		})
 	}
+	valueOf := func(name string, secret redact.Secret, own map[string]redact.Secret) string {
+		if keeps(name) {
+			return written(secret.Reveal(), outside)
+		}
+		return text(secret.Reveal(), own)
+	}
 	env := map[string]redact.Secret{}
 	for name, secret := range s.Env {
-		value := text(secret.Reveal(), nil)
-		if keeps(name) {
-			value = written(secret.Reveal(), outside)
-		}
+		value := valueOf(name, secret, nil)
 		inherited, has := outside(name)
 		isInherited := value == "${"+name+"}" || value == inherited && !keeps(name)
 		switch {
@@ -84,11 +87,7 @@ func (o *Options) resolve(s config.Settings, environ []string, stays func(name s
 	s.URL = text(s.URL, env)
 	s.Headers = maps.Clone(s.Headers)
 	for name, secret := range s.Headers {
-		value := text(secret.Reveal(), env)
-		if keeps(name) {
-			value = written(secret.Reveal(), outside)
-		}
-		s.Headers[name] = redact.Secret(value)
+		s.Headers[name] = redact.Secret(valueOf(name, secret, env))
 	}
 	args := make([]string, 0, len(s.Args))
 	for _, arg := range s.Args {
@@ -141,14 +140,9 @@ func expanded(text string, lookup func(string) (string, bool)) string {
 	return text
 }
 
-// place returns a path with the home directory in place of a leading ~.
+// place returns a path with the home directory in place of a leading ~, in its shortest form if it is absolute.
 func (o *Options) place(path string) string {
-	switch rest, inHome := strings.CutPrefix(path, "~/"); {
-	case path == "~":
-		return o.Home
-	case inHome:
-		return filepath.Join(o.Home, rest)
-	case filepath.IsAbs(path):
+	if path = config.InHome(path, o.Home); filepath.IsAbs(path) {
 		return filepath.Clean(path)
 	}
 	return path
